@@ -1,0 +1,42 @@
+# Every target makes its own .venv when there is none; nothing is installed outside it.
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# One torch thread per worker: two workers on two cores are faster than two threads each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: demo test test-slow lint docs bench clean
+
+demo: $(READY)
+	@$(BIN)/python examples/demo.py
+
+test: lint
+	$(PYTEST) -n $(JOBS) -q
+
+test-slow: $(READY)
+	$(PYTEST) -n $(JOBS) -q -m "slow or not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs: docs/_build/html/index.html"
+
+bench: $(READY)
+	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "neada needs Python 3.11 or newer; set PYTHON=python3.11 (or newer)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
