@@ -1,0 +1,100 @@
+"""Arithmetic on numbers that belong to a whole player, or to each of its rows.
+
+A step rule is written once. For one problem its numbers are Python floats, which cost no kernel
+launch; for a batch of problems (`rowwise=True`) they are float64 tensors with one entry per row.
+`+ - * **`, comparisons, `&` and `|` already mean the same on both; these functions are the rest.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Flag",
+    "Scalar",
+    "all_true",
+    "any_true",
+    "divide",
+    "expm1",
+    "is_finite",
+    "maximum",
+    "minimum",
+    "sqrt",
+    "where",
+]
+
+Scalar = float | Tensor
+Flag = bool | Tensor
+
+
+def minimum(a: Scalar, b: Scalar) -> Scalar:
+    """The smaller of two numbers."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return torch.minimum(*_as_tensors(a, b))
+    return min(a, b)
+
+
+def maximum(a: Scalar, b: Scalar) -> Scalar:
+    """The larger of two numbers."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return torch.maximum(*_as_tensors(a, b))
+    return max(a, b)
+
+
+def where(condition: Flag, a: Scalar, b: Scalar) -> Scalar:
+    """`a` where the condition holds, `b` elsewhere."""
+    if isinstance(condition, Tensor):
+        a, b = _as_tensors(a, b, like=condition)
+        return torch.where(condition, a, b)
+    return a if condition else b
+
+
+def sqrt(a: Scalar) -> Scalar:
+    """The square root, with the root of a negative number 0 (rounding below zero)."""
+    if isinstance(a, Tensor):
+        return a.clamp_min(0.0).sqrt()
+    return math.sqrt(a) if a > 0.0 else 0.0
+
+
+def expm1(a: Scalar) -> Scalar:
+    """`exp(a) - 1`, infinite where it overflows."""
+    if isinstance(a, Tensor):
+        return torch.expm1(a)
+    try:
+        return math.expm1(a)
+    except OverflowError:
+        return math.inf
+
+
+def divide(a: Scalar, b: Scalar) -> Scalar:
+    """`a / b` with 0/0 = 0 ("no step") and a/0 = infinity for a > 0."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        a, b = _as_tensors(a, b)
+        return torch.where((a == 0.0) & (b == 0.0), torch.zeros_like(b), a / b)
+    if b == 0.0:
+        return 0.0 if a == 0.0 else math.copysign(math.inf, a)
+    return a / b
+
+
+def is_finite(a: Scalar) -> Flag:
+    """Whether a number is neither infinite nor undefined."""
+    return a.isfinite() if isinstance(a, Tensor) else math.isfinite(a)
+
+
+def all_true(flag: Flag) -> bool:
+    """Whether a condition holds for every row."""
+    return bool(flag.all()) if isinstance(flag, Tensor) else flag
+
+
+def any_true(flag: Flag) -> bool:
+    """Whether a condition holds for some row."""
+    return bool(flag.any()) if isinstance(flag, Tensor) else flag
+
+
+def _as_tensors(a: Scalar, b: Scalar, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    device = next(t.device for t in (a, b, like) if isinstance(t, Tensor))
+    return (
+        torch.as_tensor(a, dtype=torch.float64, device=device),
+        torch.as_tensor(b, dtype=torch.float64, device=device),
+    )

@@ -1,0 +1,274 @@
+"""Norm balls around a center, over the whole point or one per row."""
+
+import math
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from neada.scalars import Flag, Scalar
+from neada.sets.arguments import (
+    Values,
+    as_doubles,
+    broadcast,
+    check_one_per_row,
+    check_values,
+    describe,
+    read_size,
+    read_values,
+    values_for,
+)
+from neada.sets.base import Set, slack
+from neada.sets.boxes import Bound, clamp_, clamped_step, is_between, magnitude, sample_between
+from neada.sets.rows import RowSet, row_norms
+from neada.sets.simplex import project_rows_onto_simplex
+from neada.tensors import copy_, difference, scale_, squared_norm
+
+__all__ = ["L1Ball", "L2Ball", "LinfBall"]
+
+# Above these the formula of the L2 ball loses nothing: float32 can hold the scale, and float64 the
+# squares of numbers as small as the radius.
+_SMALLEST_SCALE, _SMALLEST_RADIUS = 1e-30, 1e-140
+
+
+class _NormBall(RowSet):
+    """A ball {|w - center| <= radius} whose projection needs whole rows."""
+
+    _size_name = "radius"
+
+    def __init__(
+        self, radius: Scalar, center: Values | None = None, per_sample: bool = False
+    ) -> None:
+        self.per_sample = per_sample
+        self._size = read_size(radius, "radius", per_sample, zero_allowed=True)
+        self._center = _read_center(center)
+
+    @property
+    def radius(self) -> Scalar:
+        """The radius, or that of each row."""
+        return self._size
+
+    @property
+    def center(self) -> float | Tensor | list[Tensor] | None:
+        """The center; None is the origin."""
+        return self._center
+
+    def __repr__(self) -> str:
+        return _describe_ball(self, self._size, self._center)
+
+    @abstractmethod
+    def _norms(self, rows: Tensor) -> Tensor:
+        """The norm of each row."""
+
+    def _excess(self, rows: Tensor, size: Tensor) -> Tensor:
+        return self._norms(rows) - size
+
+    def _reach(self, size: Tensor, center: Tensor | None) -> Tensor:
+        return size if center is None else size + self._norms(center)
+
+    def _is_outside(self, rows: Tensor, excess: Tensor, tol: Tensor) -> Tensor:
+        return excess > tol
+
+    def _unit_diameter(self, num_columns: int) -> float:
+        return 2.0
+
+
+class L2Ball(_NormBall):
+    r"""The Euclidean ball of a radius :math:`r` around a center :math:`c`.
+
+    .. math::
+        P(v) = c + (v - c)\,\min(1,\ r / \|v - c\|_2)
+
+    Args:
+        radius: finite, at least 0; with `per_sample` also a tensor, one per row.
+        center: a float, a tensor that broadcasts to the point, or one tensor per tensor of the
+            point; the origin by default.
+        per_sample: every row has its own ball.
+
+    Example:
+        >>> balls = L2Ball(radius=torch.tensor([1.0, 2.0]), per_sample=True)
+        >>> balls.project(torch.tensor([[3.0, 4.0], [0.3, 0.4]]))
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
+
+    def _project_(self, tensors: list[Tensor]) -> None:
+        if self.per_sample or not self._project_joint_(tensors):
+            self._project_blocks_(tensors)
+
+    def _project_joint_(self, tensors: list[Tensor]) -> bool:
+        """The formula, at the cost of one norm and one product; false if numbers are extreme."""
+        radius, relative = float(self._size), tensors
+        if self._center is not None:
+            centers = broadcast(self._center, tensors)
+            relative = difference(tensors, centers)
+        norm = math.sqrt(squared_norm(relative))
+        if norm <= radius:
+            return radius > _SMALLEST_RADIUS
+        scale = radius / norm
+        if scale < _SMALLEST_SCALE:
+            return False
+        reach = radius if self._center is None else radius + math.sqrt(squared_norm(centers))
+        num_entries = sum(tensor.numel() for tensor in tensors)
+        if norm - radius <= reach * slack(tensors[0].dtype, num_entries):
+            return True
+        scale_(relative, scale)
+        if self._center is not None:
+            copy_(tensors, list(torch._foreach_add(relative, centers)))
+        return True
+
+    def _norms(self, rows: Tensor) -> Tensor:
+        return row_norms(rows)
+
+    def _project_rows(self, rows: Tensor, size: Tensor) -> Tensor:
+        # Divided first: radius / norm may underflow.
+        return (rows / row_norms(rows)[:, None]).mul_(size[:, None])
+
+    def _sample_rows(
+        self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
+        directions = torch.randn(shape, generator=generator, dtype=torch.float64, device=device)
+        fractions = torch.rand(shape[0], generator=generator, dtype=torch.float64, device=device)
+        radii = fractions ** (1.0 / shape[1])
+        return directions.mul_((radii / row_norms(directions))[:, None])
+
+
+class L1Ball(_NormBall):
+    r"""The L1 ball of a radius :math:`r` around a center :math:`c`.
+
+    .. math::
+        P(v) = c + \mathrm{sign}(v - c)\,\max(|v - c| - \theta,\ 0)
+
+    with :math:`\theta` such that the norm is the radius; a point inside stays.
+
+    Args:
+        radius: finite, at least 0; with `per_sample` also a tensor, one per row.
+        center: a float, a tensor that broadcasts to the point, or one tensor per tensor of the
+            point; the origin by default.
+        per_sample: every row has its own ball.
+
+    Example:
+        >>> ball = L1Ball(radius=1.0)
+        >>> ball.project(torch.tensor([0.5, -1.5, 2.0]))
+        tensor([ 0.0000, -0.2500,  0.7500])
+
+    Reference: Duchi, Shalev-Shwartz, Singer & Chandra, "Efficient projections onto the l1-ball for
+    learning in high dimensions", ICML 2008.
+    """
+
+    def _project_(self, tensors: list[Tensor]) -> None:
+        self._project_blocks_(tensors)
+
+    def _norms(self, rows: Tensor) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(rows, 1, dim=1)
+        return norms
+
+    def _project_rows(self, rows: Tensor, size: Tensor) -> Tensor:
+        return project_rows_onto_simplex(rows.abs(), size).mul_(rows.sign())
+
+    def _sample_rows(
+        self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
+        # One more weight than entries: what it takes is the distance to the boundary.
+        weights = torch.empty(shape[0], shape[1] + 1, dtype=torch.float64, device=device)
+        weights.exponential_(generator=generator)
+        signs = torch.randint(0, 2, shape, generator=generator, device=device) * 2 - 1
+        return weights[:, :-1] / weights.sum(1, keepdim=True) * signs
+
+
+class LinfBall(Set):
+    r"""The maximum-norm ball of a radius :math:`r` around a center :math:`c`.
+
+    .. math::
+        P(v) = \min(\max(v,\ c - r),\ c + r)
+
+    Args:
+        radius: finite, at least 0; with `per_sample` also a tensor, one per row.
+        center: a float, a tensor that broadcasts to the point, or one tensor per tensor of the
+            point; the origin by default.
+        per_sample: every row has its own ball.
+
+    Example:
+        >>> ball = LinfBall(radius=0.5, center=torch.tensor([0.0, 1.0]))
+        >>> ball.project(torch.tensor([0.75, 0.25]))
+        tensor([0.5000, 0.5000])
+    """
+
+    elementwise = True
+    _accepts_infinite = True
+
+    def __init__(
+        self, radius: Scalar, center: Values | None = None, per_sample: bool = False
+    ) -> None:
+        self.per_sample = per_sample
+        self.radius = read_size(radius, "radius", per_sample, zero_allowed=True)
+        self.center = _read_center(center)
+
+    def __repr__(self) -> str:
+        return _describe_ball(self, self.radius, self.center)
+
+    def _project_(self, tensors: list[Tensor]) -> None:
+        for tensor, (center, radius) in zip(tensors, self._balls(tensors), strict=True):
+            clamp_(tensor, center - radius, center + radius)
+
+    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+        relative, inside = slack(tensors[0].dtype, 1), []
+        for tensor, (center, radius) in zip(tensors, self._balls(tensors), strict=True):
+            reach = radius + (relative * (radius + magnitude(center)) if tol is None else tol)
+            inside.append(is_between(tensor, center - reach, center + reach))
+        if not self.per_sample:
+            return all(bool(entries.all()) for entries in inside)
+        rows = [e.reshape(len(e), math.prod(e.shape[1:])).all(dim=1) for e in inside]
+        return torch.stack(rows).all(dim=0)
+
+    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
+        return [
+            sample_between(tensor, center - radius, center + radius, generator)
+            for tensor, (center, radius) in zip(like, self._balls(like), strict=True)
+        ]
+
+    def _diameter(self, like: list[Tensor]) -> Scalar:
+        if not self.per_sample:
+            return 2.0 * self.radius * math.sqrt(sum(tensor.numel() for tensor in like))
+        num_entries = sum(math.prod(tensor.shape[1:]) for tensor in like)
+        radii = torch.as_tensor(self.radius, dtype=torch.float64, device=like[0].device)
+        return 2.0 * math.sqrt(num_entries) * radii.expand(len(like[0]))
+
+    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        return [
+            clamped_step(tensor, gradient, center - radius, center + radius)
+            for tensor, gradient, (center, radius) in zip(
+                tensors, gradients, self._balls(tensors), strict=True
+            )
+        ]
+
+    def _check_fit(self, tensors: list[Tensor]) -> None:
+        check_one_per_row(self.radius, "radius", tensors)
+        if self.center is not None:
+            check_values(self.center, "center", tensors)
+
+    def _balls(self, tensors: list[Tensor]) -> list[tuple[Bound, Bound]]:
+        """The center and the radius for each tensor, as they broadcast to it."""
+        centers = values_for(0.0 if self.center is None else self.center, tensors)
+        radius = self.radius
+        if isinstance(radius, float):
+            return [(center, radius) for center in centers]
+        return [
+            (center, radius.to(tensor).reshape(-1, *[1] * (tensor.dim() - 1)))
+            for center, tensor in zip(centers, tensors, strict=True)
+        ]
+
+
+def _read_center(center: Values | None) -> float | Tensor | list[Tensor] | None:
+    if center is None:
+        return None
+    values = read_values(center, "center")
+    if not all(bool(part.isfinite().all()) for part in as_doubles(values)):
+        raise ValueError("center has an infinite entry; give finite numbers")
+    return values
+
+
+def _describe_ball(ball: Set, radius: Scalar, center: float | Tensor | list[Tensor] | None) -> str:
+    center_text = "" if center is None else f", center={describe(center)}"
+    sample_text = ", per_sample=True" if ball.per_sample else ""
+    return f"{type(ball).__name__}(radius={describe(radius)}{center_text}{sample_text})"

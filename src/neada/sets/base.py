@@ -1,0 +1,250 @@
+"""The contract of a constraint set, and how all sets read points and refuse bad ones."""
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeVar, overload
+
+import torch
+from torch import Tensor
+
+from neada.scalars import Flag, Scalar
+from neada.tensors import check_player, clone, negative
+
+__all__ = ["Point", "Set", "slack"]
+
+Point = Tensor | Sequence[Tensor]
+_Point = TypeVar("_Point", bound=Point)
+
+
+class Set(ABC):
+    r"""A closed convex set with its Euclidean projection.
+
+    .. math::
+        P(v) = \arg\min_{w \in \text{set}} \|w - v\|
+
+    A point is a tensor or a sequence of tensors, real, floating and of one dtype; results have the
+    same form (a list for a sequence). Nothing here is recorded by autograd.
+
+    A new set implements the methods that begin with an underscore and are abstract. They are
+    given a list of detached tensors that has been checked.
+
+    Attributes:
+        elementwise: the projection treats each coordinate by itself.
+        per_sample: every row (first dimension) is a point of its own, and numbers about the set
+            (`contains`, `diameter`) are tensors with one entry per row.
+    """
+
+    elementwise: bool = False
+    per_sample: bool = False
+    # Whether the projection of a point with infinite entries is defined.
+    _accepts_infinite: bool = False
+
+    @property
+    def separable_over_rows(self) -> bool:
+        """Whether each row is projected by itself, as optimizers with `rowwise=True` require."""
+        return self.elementwise or self.per_sample
+
+    @overload
+    def project(self, point: Tensor) -> Tensor: ...
+    @overload
+    def project(self, point: Sequence[Tensor]) -> list[Tensor]: ...
+    def project(self, point: Point) -> Tensor | list[Tensor]:
+        """The nearest point of the set, as new tensors; a point inside is copied bit for bit.
+
+        Raises:
+            ValueError: the point has a NaN, or an infinite entry and the set is not a box.
+        """
+        tensors = self._read(point)
+        self._check_entries(tensors)
+        copies = clone(tensors)
+        self._project_(copies)
+        return _in_form_of(point, copies)
+
+    def project_(self, point: _Point) -> _Point:
+        """Like `project`, in place; returns its argument. A refused point is left as it was."""
+        tensors = self._read(point)
+        self._check_entries(tensors)
+        self._project_(tensors)
+        return point
+
+    def contains(self, point: Point, tol: float | None = None) -> Flag:
+        """Whether the point is in the set: a bool, or one per row if `per_sample`.
+
+        Args:
+            point: the point.
+            tol: how far outside still counts as inside, measured as the set measures (the norm
+                of a ball, the sum and the entries of a simplex, the entries of a box). By
+                default the rounding error of the dtype at the scale of the set.
+        """
+        tensors = self._read(point)
+        _check_nan(tensors)
+        return self._contains(tensors, tol)
+
+    @overload
+    def gradient_mapping(self, point: Tensor, gradient: Tensor) -> Tensor: ...
+    @overload
+    def gradient_mapping(
+        self, point: Sequence[Tensor], gradient: Sequence[Tensor]
+    ) -> list[Tensor]: ...
+    def gradient_mapping(self, point: Point, gradient: Point) -> Tensor | list[Tensor]:
+        """`point - P(point + gradient)`, zero exactly where the point is stationary.
+
+        This is for the ascent direction: a maximising player passes its gradient, a minimising
+        player passes the negative gradient. Where the projection does nothing the result is
+        `-gradient` without rounding.
+        """
+        tensors, gradients = self._read(point), _as_list(gradient)
+        if [g.shape for g in gradients] != [t.shape for t in tensors]:
+            raise ValueError(
+                f"the gradient has shapes {_shapes(gradients)} but the point has "
+                f"{_shapes(tensors)}; give one gradient of the same shape per tensor"
+            )
+        check_player([*tensors, *gradients], what="point or gradient")
+        _check_nan(gradients, "gradient")
+        for i, tensor in enumerate(tensors):
+            if not math.isfinite(tensor.sum().item()) and not bool(tensor.isfinite().all()):
+                raise ValueError(
+                    f"the gradient mapping needs a finite point, but tensor {i} has NaN or "
+                    "infinite entries; project the point first or check the step that made it"
+                )
+        return _in_form_of(point, self._mapping(tensors, gradients))
+
+    @overload
+    def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor: ...
+    @overload
+    def sample(
+        self, like: Sequence[Tensor], generator: torch.Generator | None = None
+    ) -> list[Tensor]: ...
+    def sample(
+        self, like: Point, generator: torch.Generator | None = None
+    ) -> Tensor | list[Tensor]:
+        """A random point of the set with the shapes, dtype and device of `like`.
+
+        Uniform where the set is bounded; coordinates without two finite bounds, and unbounded
+        sets, get the projection of a standard normal.
+
+        Args:
+            like: gives shapes, dtype and device; its values are not used.
+            generator: the source of randomness, on the device of `like`; torch's global one by
+                default.
+        """
+        return _in_form_of(like, self._sample(self._read(like), generator))
+
+    def diameter(self, like: Point) -> Scalar:
+        """The largest Euclidean distance between two points shaped like `like`; may be infinite.
+
+        A float, or a float64 tensor with one entry per row if `per_sample`.
+        """
+        return self._diameter(self._read(like))
+
+    def validate(self, like: Point) -> None:
+        """Raise a `ValueError` unless the set's arguments fit points shaped like `like`."""
+        self._read(like)
+
+    @abstractmethod
+    def _project_(self, tensors: list[Tensor]) -> None:
+        """Project in place. NaN has been refused, and so has infinity unless it is accepted."""
+
+    @abstractmethod
+    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag: ...
+
+    @abstractmethod
+    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]: ...
+
+    @abstractmethod
+    def _diameter(self, like: list[Tensor]) -> Scalar: ...
+
+    @abstractmethod
+    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """The gradient mapping; `_mapping_by_projection` serves a set with no better formula."""
+
+    @abstractmethod
+    def _check_fit(self, tensors: list[Tensor]) -> None:
+        """Raise a `ValueError` if an argument of the set does not fit the shapes."""
+
+    def _mapping_by_projection(
+        self, tensors: list[Tensor], gradients: list[Tensor]
+    ) -> list[Tensor]:
+        moved = list(torch._foreach_add(tensors, gradients))
+        self._check_entries(moved)
+        projected = clone(moved)
+        self._project_(projected)
+        # point - (point + gradient) loses the digits of a small gradient; where the projection
+        # changed nothing they need not be lost.
+        return [
+            torch.where(p == m, minus_g, t - p)
+            for t, m, p, minus_g in zip(tensors, moved, projected, negative(gradients), strict=True)
+        ]
+
+    def _read(self, point: Point) -> list[Tensor]:
+        tensors = _as_list(point)
+        check_player(tensors, what="tensor")
+        if self.per_sample:
+            _check_rows(tensors)
+        self._check_fit(tensors)
+        return tensors
+
+    def _check_entries(self, tensors: list[Tensor]) -> None:
+        for i, tensor in enumerate(tensors):
+            total = tensor.sum().item()
+            if total - total == 0.0:  # a sum is finite only if every entry is
+                continue
+            _check_nan([tensor], "point", i)
+            if not self._accepts_infinite and bool(tensor.isinf().any()):
+                raise ValueError(
+                    f"cannot project a point with infinite entries onto {self!r} (tensor {i}): "
+                    "the projection is undefined; clamp the point first or check the step that "
+                    "made it"
+                )
+
+
+def slack(dtype: torch.dtype, num_entries: int) -> float:
+    """The relative rounding error of a sum of `num_entries` numbers stored in `dtype`.
+
+    Entries are rounded to the dtype, but sums are taken in float64.
+    """
+    return 4.0 * torch.finfo(dtype).eps + math.sqrt(num_entries) * sys.float_info.epsilon
+
+
+def _as_list(point: Point) -> list[Tensor]:
+    if isinstance(point, Tensor):
+        return [point.detach()]
+    if not isinstance(point, Sequence) or not all(isinstance(t, Tensor) for t in point):
+        raise TypeError(f"a point is a tensor or a list of tensors, got {type(point).__name__}")
+    if not point:
+        raise ValueError("the point has no tensors; give at least one")
+    return [tensor.detach() for tensor in point]
+
+
+def _in_form_of(point: Point, tensors: list[Tensor]) -> Tensor | list[Tensor]:
+    return tensors[0] if isinstance(point, Tensor) else tensors
+
+
+def _shapes(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
+def _check_nan(tensors: Sequence[Tensor], what: str = "point", first: int = 0) -> None:
+    for i, tensor in enumerate(tensors, start=first):
+        total = tensor.sum().item()
+        # inf - inf is NaN too, so a NaN sum only calls for a closer look.
+        if total != total and (num_nan := int(tensor.isnan().sum())):
+            raise ValueError(
+                f"cannot project a {what} with NaN: tensor {i}, shape {tuple(tensor.shape)}, "
+                f"has {num_nan}; check the step that made it"
+            )
+
+
+def _check_rows(tensors: Sequence[Tensor]) -> None:
+    for i, tensor in enumerate(tensors):
+        if tensor.dim() == 0:
+            raise ValueError(
+                f"tensor {i} is a scalar and has no rows; per_sample=True needs a first dimension"
+            )
+        if len(tensor) != len(tensors[0]):
+            raise ValueError(
+                f"tensor {i} has {len(tensor)} rows but tensor 0 has {len(tensors[0])}; "
+                "per_sample=True needs the same number of rows in every tensor"
+            )

@@ -1,0 +1,228 @@
+"""Vector algebra over a list of tensors: the only place where norms, dots and updates are written.
+
+A *player* is a list of tensors. Everything here treats that list as one long vector or, with
+`rowwise=True`, as a batch of vectors: row `i` of every tensor belongs to problem `i`. A number
+about the player is then a Python float in the first case and a float64 tensor with one entry per
+row in the second; `neada.scalars` does arithmetic that means the same on both.
+
+Sums are accumulated in float64 whatever the dtype of the tensors, so that a float32 player takes
+the same decisions as a float64 one. Lists go through torch's foreach kernels; a list of one
+tensor takes the plain kernel, which has half the overhead.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from neada.scalars import Scalar
+
+__all__ = [
+    "NonFiniteGradient",
+    "add_scaled_",
+    "check_finite",
+    "check_player",
+    "clone",
+    "copy_",
+    "difference",
+    "dot",
+    "interpolate_",
+    "negative",
+    "raise_non_finite",
+    "scale_",
+    "squared_distance",
+    "squared_norm",
+]
+
+# Sums go over pieces of this many elements: the float64 copy of a piece stays in the cache, and is
+# small enough that the allocator does not ask the system for fresh pages every time.
+_CHUNK = 1 << 17
+
+
+class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
+    """A gradient had an infinite or undefined entry; no parameter was changed."""
+
+
+def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:
+    """Raise unless the tensors can be one player: dense, real, of one floating dtype.
+
+    With `rowwise`, they must also agree on the number of rows (the first dimension).
+    """
+    for i, tensor in enumerate(tensors):
+        if tensor.layout != torch.strided:
+            raise TypeError(
+                f"{what} {i} is sparse; only dense tensors are supported: use .to_dense()"
+            )
+        if tensor.is_complex():
+            raise TypeError(
+                f"{what} {i} is complex ({tensor.dtype}); optimise its real view: "
+                "torch.view_as_real"
+            )
+        if not tensor.is_floating_point():
+            raise TypeError(f"{what} {i} has dtype {tensor.dtype}; a floating dtype is needed")
+        if tensor.dtype != tensors[0].dtype:
+            raise TypeError(
+                f"{what} {i} is {tensor.dtype} but {what} 0 is {tensors[0].dtype}; "
+                "convert them to one dtype, or give each dtype its own optimizer"
+            )
+        if not rowwise:
+            continue
+        if tensor.dim() == 0:
+            raise ValueError(f"{what} {i} is a scalar and has no rows; rowwise=True needs rows")
+        if len(tensor) != len(tensors[0]):
+            raise ValueError(
+                f"{what} {i} has {len(tensor)} rows but {what} 0 has {len(tensors[0])}; "
+                "rowwise=True needs the same number of rows in every tensor"
+            )
+
+
+def squared_norm(tensors: Sequence[Tensor], rowwise: bool = False) -> Scalar:
+    """The squared Euclidean norm of the player, or of each of its rows."""
+    return dot(tensors, tensors, rowwise)
+
+
+def squared_distance(
+    left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False
+) -> Scalar:
+    """The squared Euclidean distance of two players, or of each pair of rows."""
+    if rowwise:
+        return squared_norm(difference(left, right), rowwise)
+    return _sum_over_pieces(_piece_distance, left, right)
+
+
+def dot(left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False) -> Scalar:
+    """The inner product of two players, or of each pair of rows, in float64."""
+    if rowwise:
+        rows = (_row_dot(a, b) for a, b in zip(left, right, strict=True))
+        return sum(rows, start=torch.zeros((), dtype=torch.float64, device=left[0].device))
+    return _sum_over_pieces(_piece_dot, left, right)
+
+
+def _sum_over_pieces(
+    function: Callable[[Tensor, Tensor], float], left: Sequence[Tensor], right: Sequence[Tensor]
+) -> float:
+    total = 0.0
+    for a, b in zip(left, right, strict=True):
+        if a.dim() != 1:
+            a, b = a.reshape(-1), b.reshape(-1)
+        if a.numel() <= _CHUNK:
+            total += function(a, b)
+        else:
+            for i in range(0, a.numel(), _CHUNK):
+                total += function(a[i : i + _CHUNK], b[i : i + _CHUNK])
+    return total
+
+
+def _piece_dot(a: Tensor, b: Tensor) -> float:
+    if a.dtype == torch.float64:
+        return torch.dot(a, b).item()
+    left = a.double()
+    same = a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
+    return torch.dot(left, left if same else b.double()).item()
+
+
+def _piece_distance(a: Tensor, b: Tensor) -> float:
+    apart = (a - b).double()
+    return torch.dot(apart, apart).item()
+
+
+def _row_dot(a: Tensor, b: Tensor) -> Tensor:
+    a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    result: Tensor = torch.linalg.vecdot(a.double(), b.double(), dim=1)
+    return result
+
+
+def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
+    """`left - right`, tensor by tensor, as new tensors."""
+    if len(left) == 1:
+        return [left[0] - right[0]]
+    return list(torch._foreach_sub(list(left), list(right)))
+
+
+def negative(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """`-tensors` as new tensors."""
+    if len(tensors) == 1:
+        return [-tensors[0]]
+    return list(torch._foreach_neg(list(tensors)))
+
+
+def clone(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies with no autograd history that share no memory with the originals."""
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Write `sources` into `targets`."""
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    else:
+        torch._foreach_copy_(list(targets), list(sources))
+
+
+def add_scaled_(targets: Sequence[Tensor], tensors: Sequence[Tensor], scale: Scalar) -> None:
+    """`targets += scale * tensors`, each row by its own scale if there is one per row."""
+    if isinstance(scale, Tensor):
+        for target, tensor in zip(targets, tensors, strict=True):
+            target.addcmul_(tensor, _per_row(scale, target))
+        return
+    # torch refuses a factor beyond the range of the dtype; the sum overflows by itself.
+    largest = torch.finfo(targets[0].dtype).max
+    scale = min(max(scale, -largest), largest)
+    if len(targets) == 1:
+        targets[0].add_(tensors[0], alpha=scale)
+    else:
+        torch._foreach_add_(list(targets), list(tensors), alpha=scale)
+
+
+def scale_(tensors: Sequence[Tensor], scale: Scalar) -> None:
+    """`tensors *= scale`, each row by its own scale if there is one per row."""
+    for tensor in tensors:
+        tensor.mul_(_per_row(scale, tensor) if isinstance(scale, Tensor) else scale)
+
+
+def interpolate_(targets: Sequence[Tensor], tensors: Sequence[Tensor], weight: Scalar) -> None:
+    """`targets += weight * (tensors - targets)`."""
+    for target, tensor in zip(targets, tensors, strict=True):
+        target.lerp_(tensor, _per_row(weight, target) if isinstance(weight, Tensor) else weight)
+
+
+def _per_row(scale: Tensor, like: Tensor) -> Tensor:
+    """Reshape one number per row so that it broadcasts over the rows of `like`."""
+    return scale.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
+
+
+def check_finite(gradients: Sequence[Tensor | None]) -> None:
+    """Raise `NonFiniteGradient` if some entry is not finite, at the cost of one sum per tensor."""
+    for gradient in gradients:
+        # A finite sum has finite terms only; one that is not may also have overflowed.
+        if gradient is not None and not math.isfinite(gradient.sum().item()):
+            _raise_for_bad_entries(gradients)
+            return
+
+
+def raise_non_finite(gradients: Sequence[Tensor | None]) -> NoReturn:
+    """Raise `NonFiniteGradient` for a gradient whose squared norm is not finite.
+
+    A sum of squares is finite only if every entry is, so the norm that a method needs anyway is
+    the test; the tensors are searched only after it has failed.
+    """
+    _raise_for_bad_entries(gradients)
+    raise NonFiniteGradient(
+        "the squared norm of the gradient overflows float64; nothing was changed: rescale the "
+        "objective"
+    )
+
+
+def _raise_for_bad_entries(gradients: Sequence[Tensor | None]) -> None:
+    for i, gradient in enumerate(gradients):
+        if gradient is None:
+            continue
+        num_bad = gradient.numel() - int(gradient.isfinite().sum())
+        if num_bad:
+            raise NonFiniteGradient(
+                f"the gradient of parameter {i}, shape {tuple(gradient.shape)}, has {num_bad} "
+                "non-finite entries; nothing was changed: lower the learning rate or check the "
+                "objective"
+            )

@@ -1,0 +1,105 @@
+"""Vector algebra over lists of tensors, against numpy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from neada import tensors
+
+
+def lists(dtype: torch.dtype = torch.float64) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 3), (4,), (4, 2, 2)]
+
+    def draw() -> list[torch.Tensor]:
+        return [torch.randn(s, generator=generator, dtype=dtype) for s in shapes]
+
+    return draw(), draw()
+
+
+def flat(player: list[torch.Tensor]) -> np.ndarray:
+    return torch.cat([t.flatten() for t in player]).double().numpy()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_norm_and_dot_are_those_of_the_long_vector(dtype: torch.dtype) -> None:
+    a, b = lists(dtype)
+    assert tensors.squared_norm(a) == pytest.approx(flat(a) @ flat(a), rel=1e-14)
+    assert tensors.dot(a, b) == pytest.approx(flat(a) @ flat(b), rel=1e-13)
+
+
+def test_norm_and_dot_of_each_row() -> None:
+    a, b = lists()
+    for i in range(4):
+        row_a, row_b = [t[i] for t in a], [t[i] for t in b]
+        assert tensors.squared_norm(a, rowwise=True)[i] == pytest.approx(
+            tensors.squared_norm(row_a), rel=1e-14
+        )
+        assert tensors.dot(a, b, rowwise=True)[i] == pytest.approx(
+            tensors.dot(row_a, row_b), rel=1e-13
+        )
+
+
+def test_float32_sums_are_accumulated_in_float64() -> None:
+    """One large entry hides 3e6 small ones from a float32 sum, and the pieces are joined."""
+    tensor = torch.full((3_000_000,), 1e-4)
+    tensor[0] = 100.0
+    expected = 1e4 + (len(tensor) - 1) * float(np.float32(1e-4)) ** 2
+    # 3e6 roundings of float64 at worst; a float32 sum is off by 3e-6
+    assert tensors.squared_norm([tensor]) == pytest.approx(expected, rel=1e-10)
+    assert tensors.squared_norm([torch.tensor([1e30])]) == pytest.approx(1e60, rel=1e-6)
+
+
+def test_views_with_other_strides_are_not_mistaken_for_the_same() -> None:
+    base = torch.arange(6.0)
+    assert tensors.dot([base[::2]], [base[:3]]) == 0 * 0 + 2 * 1 + 4 * 2
+
+
+@pytest.mark.parametrize("scale", [0.5, torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_updates_by_one_number_or_one_per_row(
+    scale: float | torch.Tensor, dtype: torch.dtype
+) -> None:
+    a, b = lists(dtype)
+
+    def factor(t: torch.Tensor) -> float | torch.Tensor:
+        if isinstance(scale, float):
+            return scale
+        return scale.to(dtype).reshape(4, *[1] * (t.dim() - 1))
+
+    for update, expected in [
+        (tensors.add_scaled_, [x + factor(x) * y for x, y in zip(a, b, strict=True)]),
+        (tensors.interpolate_, [x + factor(x) * (y - x) for x, y in zip(a, b, strict=True)]),
+    ]:
+        changed = tensors.clone(a)
+        update(changed, b, scale)
+        torch.testing.assert_close(changed, expected)
+    changed = tensors.clone(a)
+    tensors.scale_(changed, scale)
+    torch.testing.assert_close(changed, [x * factor(x) for x in a])
+
+
+def test_difference_negative_clone_and_copy() -> None:
+    a, b = lists()
+    np.testing.assert_array_equal(flat(tensors.difference(a, b)), flat(a) - flat(b))
+    np.testing.assert_array_equal(flat(tensors.negative(a)), -flat(a))
+    copies = tensors.clone(a)
+    tensors.copy_(copies, b)
+    np.testing.assert_array_equal(flat(copies), flat(b))
+    assert not np.array_equal(flat(a), flat(b))
+
+
+def test_a_factor_beyond_float32_overflows_quietly() -> None:
+    target = [torch.zeros(2)]
+    tensors.add_scaled_(target, [torch.tensor([1.0, 0.0])], 1e300)
+    assert math.isfinite(target[0][1])
+    assert target[0][0] > 1e38
+
+
+def test_the_overflow_of_a_norm_is_told_from_a_bad_entry() -> None:
+    with pytest.raises(tensors.NonFiniteGradient, match="overflows float64"):
+        tensors.raise_non_finite([None, torch.tensor([1e200], dtype=torch.float64)])
+    with pytest.raises(FloatingPointError, match="parameter 1, shape \\(2,\\)"):
+        tensors.raise_non_finite([torch.zeros(1), torch.tensor([math.nan, 0.0])])
