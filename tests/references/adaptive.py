@@ -1,0 +1,121 @@
+"""Spec B5/C1 (paper-exact adaptive steps) and spec A1, A2 (scalar and generalised AdaGrad)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .base import Objective, PolynomialAverage, Projection, Reference, Vector, norm_sq
+
+
+def quotient(m: Vector, denominator: Vector) -> Vector:
+    """Elementwise m / denominator, zero ("no step") wherever the denominator is zero."""
+    result = np.zeros_like(m)
+    for i in range(m.size):
+        if denominator[i] != 0.0:
+            result[i] = m[i] / denominator[i]
+    return result
+
+
+class AdaptiveSGD(Reference):
+    """Spec B5 and C1, coordinate-wise: no bias correction, no eps, 0/0 := 0.
+
+    `beta` is 0.9 for adam and amsgrad and 0 otherwise unless it is given.
+    """
+
+    def __init__(
+        self,
+        w0: Vector,
+        project: Projection | None = None,
+        *,
+        lr: float,
+        psi: str = "adam",
+        beta: float | None = None,
+        gamma: float = 0.999,
+        v0: float = 0.0,
+    ) -> None:
+        super().__init__(w0, project)
+        if psi not in ("none", "adagrad", "adam", "amsgrad"):
+            raise ValueError(f"unknown psi {psi!r}")
+        if beta is None:
+            beta = 0.9 if psi in ("adam", "amsgrad") else 0.0
+        self.lr = lr
+        self.psi = psi
+        self.beta = beta
+        self.gamma = gamma
+        self.m = np.zeros_like(self.w)
+        self.v = np.full_like(self.w, v0)
+        self.v_max = np.zeros_like(self.w)  # over s = 1, 2, ...: v_0 is not in the maximum
+
+    @property
+    def skips_zero_gradient(self) -> bool:
+        return False  # Adam-like methods follow their formula
+
+    def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
+        self.m = self.beta * self.m + (1.0 - self.beta) * g
+        if self.psi == "none":
+            used = np.ones_like(g)
+        elif self.psi == "adagrad":
+            self.v = self.v + g * g
+            used = self.v
+        else:
+            self.v = self.gamma * self.v + (1.0 - self.gamma) * g * g
+            self.v_max = np.maximum(self.v_max, self.v)
+            used = self.v if self.psi == "adam" else self.v_max
+        self.w = self.project(self.w - self.lr * quotient(self.m, np.sqrt(used)))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"m": self.m, "v": self.v, "v_max": self.v_max}
+
+
+class GeneralizedAdaGrad(Reference):
+    """Spec A2 (alpha = 1/2 is A1): v += |g|^2, w = P(w - lr g / v^alpha).
+
+    `accumulate="mapping"` adds |w - P(w - g)|^2 instead (A1, pitfall 3); `scope="coordinate"`
+    keeps one v per coordinate; `average=gamma` averages the points after each step (A0).
+    """
+
+    def __init__(
+        self,
+        w0: Vector,
+        project: Projection | None = None,
+        *,
+        lr: float = 1.0,
+        alpha: float = 0.5,
+        v0: float = 1.0,
+        scope: str = "player",
+        accumulate: str = "gradient",
+        average: float | None = None,
+    ) -> None:
+        super().__init__(w0, project)
+        if scope not in ("player", "coordinate"):
+            raise ValueError(f"unknown scope {scope!r}")
+        if accumulate not in ("gradient", "mapping"):
+            raise ValueError(f"unknown accumulate {accumulate!r}")
+        self.lr = lr
+        self.alpha = alpha
+        self.scope = scope
+        self.accumulate = accumulate
+        self.v = np.full_like(self.w, v0)  # all entries equal when the scope is the player
+        self._average = None if average is None else PolynomialAverage(self.w, average)
+
+    @property
+    def average(self) -> Vector:
+        return self.w if self._average is None else self._average.point
+
+    def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
+        added = g if self.accumulate == "gradient" else self.w - self.project(self.w - g)
+        if self.scope == "player":
+            self.v = self.v + norm_sq(added)
+        else:
+            self.v = self.v + added * added
+        self.w = self.project(self.w - self.lr * quotient(g, self.v**self.alpha))
+        if self._average is not None:
+            self._average.add(self.w)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        v = self.v if self.scope == "coordinate" else float(self.v[0])
+        return {"v": v, "average": self.average}
