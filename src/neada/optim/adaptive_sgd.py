@@ -1,0 +1,130 @@
+"""The adaptive family of the NeAda paper: one player's half of its Algorithms 1 and 2.
+
+Yang, Li & He, "Nest Your Adaptive Algorithm for Parameter-Agnostic Nonconvex Minimax
+Optimization", NeurIPS 2022, arXiv:2206.00743. Exactly the printed update: no bias correction and
+no epsilon, with 0/0 = 0. `torch.optim.Adam`, used in the paper's experiments, differs by both.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from neada.optim.arguments import check_choice, check_number
+from neada.optim.objective import Objective
+from neada.optim.player import Active, Group, PlayerOptimizer
+from neada.sets import Set
+
+__all__ = ["AdaptiveSGD"]
+
+Psi = Literal["none", "adagrad", "adam", "amsgrad"]
+_MOMENTUM = {"none": 0.0, "adagrad": 0.0, "adam": 0.9, "amsgrad": 0.9}
+
+
+class AdaptiveSGD(PlayerOptimizer):
+    r"""Gradient steps scaled coordinate by coordinate with a second moment :math:`\psi`.
+
+    .. math::
+        m_{k+1} = \beta m_k + (1-\beta) g_k, \qquad
+        w_{k+1} = P\Bigl(w_k - \eta\, m_{k+1} / \sqrt{v_{k+1}}\Bigr)
+
+    with :math:`v_{k+1}` equal to 1 (``"none"``), :math:`v_k + g_k^2` (``"adagrad"``),
+    :math:`\gamma v_k + (1-\gamma) g_k^2` (``"adam"``), or the largest of Adam's
+    :math:`v_1, \dots, v_{k+1}` (``"amsgrad"``; :math:`v_0` itself is not in the maximum).
+
+    Needs to know: nothing to run; as a player of a non-nested game, a ratio of learning rates.
+
+    Guarantees: as the x player of NeAda the paper's rates hold for AdaGrad with a scalar `v`
+    (`GeneralizedAdaGrad`); for the coordinate-wise family none is proven.
+
+    Args:
+        params: Tensors or parameter groups.
+        lr: The learning rate :math:`\eta`.
+        psi: Which second moment.
+        beta: Momentum; by default 0.9 for Adam and AMSGrad and 0 otherwise.
+        gamma: Decay of Adam's second moment.
+        v0: Where the second moment starts.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+
+    Example:
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = AdaptiveSGD([w], lr=0.5, psi="adagrad")
+        >>> for _ in range(200):
+        ...     optimizer.zero_grad()
+        ...     ((w - 1.0) ** 2).sum().backward()
+        ...     _ = optimizer.step()
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    uses_gradient_norm: ClassVar[bool] = False
+    needs_to_know: ClassVar[str] = "nothing (non-nested in a game: a ratio of learning rates)"
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-2,
+        psi: Psi = "adagrad",
+        *,
+        beta: float | None = None,
+        gamma: float = 0.999,
+        v0: float = 0.0,
+        maximize: bool = False,
+        constraint: Set | None = None,
+    ) -> None:
+        defaults = {"lr": lr, "psi": psi, "beta": beta, "gamma": gamma, "v0": v0}
+        super().__init__(params, defaults, maximize=maximize, constraint=constraint)
+
+    def _rests_at_zero_gradient(self) -> bool:
+        return False  # momentum goes on
+
+    def _check(self, group: Group) -> None:
+        check_number("lr", group["lr"])
+        check_choice("psi", group["psi"], tuple(_MOMENTUM))
+        if group["beta"] is None:
+            group["beta"] = _MOMENTUM[group["psi"]]
+        check_number("beta", group["beta"], strict=False, below=1.0)
+        check_number("gamma", group["gamma"], strict=False, below=1.0)
+        check_number("v0", group["v0"], strict=False)
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        for group, span in active.spans:
+            params, grads = active.params[span], active.grads[span]
+            direction = self._first_moment(group, params, grads)
+            if group["psi"] == "none":
+                torch._foreach_add_(params, direction, alpha=-group["lr"])
+                continue
+            steps = torch._foreach_rsqrt(self._second_moment(group, params, grads))
+            torch._foreach_mul_(steps, direction)
+            for step in steps:  # 0/0 = 0, and a square that underflowed is no step either
+                step.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            torch._foreach_add_(params, steps, alpha=-group["lr"])
+        self._project(active)
+
+    def _first_moment(
+        self, group: Group, params: list[Tensor], grads: list[Tensor]
+    ) -> list[Tensor]:
+        if group["beta"] == 0.0:
+            return grads
+        mean = self._vectors("first_moment", params, torch.zeros_like)
+        torch._foreach_lerp_(mean, grads, 1.0 - group["beta"])
+        return mean
+
+    def _second_moment(
+        self, group: Group, params: list[Tensor], grads: list[Tensor]
+    ) -> list[Tensor]:
+        square = self._vectors(
+            "second_moment", params, lambda param: torch.full_like(param, group["v0"])
+        )
+        if group["psi"] == "adagrad":
+            torch._foreach_addcmul_(square, grads, grads)
+            return square
+        torch._foreach_mul_(square, group["gamma"])
+        torch._foreach_addcmul_(square, grads, grads, value=1.0 - group["gamma"])
+        if group["psi"] == "adam":
+            return square
+        largest = self._vectors("largest_second_moment", params, torch.zeros_like)
+        torch._foreach_maximum_(largest, square)
+        return largest

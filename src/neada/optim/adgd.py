@@ -1,0 +1,232 @@
+"""Adaptive gradient descent without a line search: the step comes from the last two gradients.
+
+Malitsky & Mishchenko 2020 ("mm20", "mm20lin", "accel") and 2023 (arXiv:2308.02261, "mm23");
+Latafat, Themelis, Stella & Patrinos (arXiv:2301.04431, 2311.18431, "adapg").
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from neada import tensors
+from neada.optim.arguments import check_choice, check_number
+from neada.optim.objective import Objective
+from neada.optim.player import Active, Group, PlayerOptimizer
+from neada.scalars import Scalar, divide, is_finite, maximum, minimum, sqrt, where
+from neada.sets import Set
+
+__all__ = ["AdGD"]
+
+Variant = Literal["mm20", "mm20lin", "mm23", "adapg", "accel"]
+
+
+class _Rule(NamedTuple):
+    """How a variant bounds its next step."""
+
+    growth: Callable[[Scalar], Scalar]
+    """The factor by which the step may grow, squared, given the last growth theta."""
+    safeguard: Callable[[Scalar, Scalar, Scalar], Scalar]
+    """The largest safe step, given the last step, L_k and the curvature <dg, dw>/|dw|^2."""
+    first_growth: float
+    first_step: float
+    takes_sets: bool
+
+
+def _half_inverse(step: Scalar, smoothness: Scalar, curvature: Scalar) -> Scalar:
+    return divide(1.0, 2.0 * smoothness)
+
+
+def _two_point(step: Scalar, smoothness: Scalar, curvature: Scalar) -> Scalar:
+    ratio = step * smoothness
+    excess = 2.0 * ratio * ratio - 1.0
+    return divide(step, sqrt(excess))
+
+
+def _two_point_with_curvature(step: Scalar, smoothness: Scalar, curvature: Scalar) -> Scalar:
+    ratio = step * smoothness
+    excess = 2.0 * ratio * ratio - 1.0 - step * curvature
+    return divide(step, sqrt(excess))
+
+
+_RULES = {
+    "mm20": _Rule(lambda theta: 1.0 + theta, _half_inverse, math.inf, 1e-6, False),
+    "mm20lin": _Rule(lambda theta: 1.0 + theta / 2.0, _half_inverse, math.inf, 1e-6, False),
+    "mm23": _Rule(lambda theta: 2.0 / 3.0 + theta, _two_point, 1.0 / 3.0, 1e-2, True),
+    "adapg": _Rule(
+        lambda theta: 2.0 / 3.0 + theta, _two_point_with_curvature, 1.0 / 3.0, 1e-2, True
+    ),
+    "accel": _Rule(lambda theta: 1.0 + theta / 2.0, _half_inverse, math.inf, 1e-6, False),
+}
+
+
+class AdGD(PlayerOptimizer):
+    r"""Gradient descent whose step follows the local smoothness it meets.
+
+    With :math:`L_k = \|g_k-g_{k-1}\| / \|w_k-w_{k-1}\|` and
+    :math:`\theta_k = \lambda_k/\lambda_{k-1}`,
+
+    .. math::
+        \lambda_k = \min\Bigl\{\sqrt{1+\theta_{k-1}/2}\;\lambda_{k-1},\; 1/(2L_k)\Bigr\}, \qquad
+        w_{k+1} = P(w_k - \lambda_k g_k)
+
+    is ``"mm20lin"``, the default without a set. With a set the default is ``"adapg"``:
+    :math:`\sqrt{2/3+\theta_{k-1}}\,\lambda_{k-1}` against
+    :math:`\lambda_{k-1}/\sqrt{[2\lambda_{k-1}^2L_k^2 - 1 - \lambda_{k-1}\ell_k]_+}`, where
+    :math:`\ell_k = \langle\Delta g, \Delta w\rangle/\|\Delta w\|^2`.
+
+    Needs to know: nothing; one gradient per step and no values. Deterministic gradients only:
+    with noise, :math:`L_k` measures the noise.
+
+    Guarantees: "mm20lin" is linear, :math:`O(\kappa\log 1/\varepsilon)`, on smooth strongly
+    convex functions; "mm20", "mm23", "adapg" converge on convex functions with locally Lipschitz
+    gradient, the last two with a set as well, where a linear rate is observed, not proven.
+    "accel" is a heuristic.
+
+    Args:
+        params: Tensors or parameter groups.
+        lr: The first step; by default 1e-6 (3.5e-4 in float32) for "mm20", "mm20lin", "accel",
+            where the second step already has the right size, and 1e-2 for the others.
+        variant: Which rule; by default "adapg" if some group has a set and "mm20lin" otherwise.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem.
+
+    Example:
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = AdGD([w])
+        >>> for _ in range(40):
+        ...     optimizer.zero_grad()
+        ...     ((w - 1.0) ** 2 * torch.tensor([1.0, 5.0])).sum().backward()
+        ...     _ = optimizer.step()
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("lr", "variant")
+    step_numbers: ClassVar[tuple[str, ...]] = ("step",)
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | None = None,
+        *,
+        variant: Variant | None = None,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "variant": variant}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _check(self, group: Group) -> None:
+        if group["lr"] is not None:
+            check_number("lr", group["lr"])
+        check_choice("variant", group["variant"], (None, *_RULES))
+
+    def _check_constraint(self, group: Group, constraint: Set | None) -> None:
+        super()._check_constraint(group, constraint)
+        variant = group["variant"]
+        if constraint is not None and variant in _RULES and not _RULES[variant].takes_sets:
+            raise ValueError(
+                f'variant "{variant}" has no version for sets: use "adapg" or "mm23", or leave '
+                "variant out"
+            )
+
+    def _variant(self) -> str:
+        chosen = self.param_groups[0]["variant"]
+        if chosen is not None:
+            return str(chosen)
+        has_set = any(group["constraint"] is not None for group in self.param_groups)
+        return "adapg" if has_set else "mm20lin"
+
+    def _rests_at_zero_gradient(self) -> bool:
+        return self._variant() != "accel"  # momentum goes on
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        head, rule = self.param_groups[0], _RULES[self._variant()]
+        # The second step is as good as the difference of the first two gradients: it must not
+        # drown in the rounding of float32.
+        default = max(rule.first_step, torch.finfo(active.params[0].dtype).eps ** 0.5)
+        step = head["numbers"].get("step", default if head["lr"] is None else head["lr"])
+        numbers = {"step": step, "growth": rule.first_growth, "moved_sq": 0.0}
+        if self._variant() == "accel":
+            numbers |= {"convexity": 1.0 / step, "convexity_growth": rule.first_growth}
+        return numbers
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        grads = self._vectors("previous_gradient", active.params, active.grads)
+        changed_sq = tensors.squared_distance(active.grads, grads, self._rowwise)
+        moved_sq, slope = self._last_move(active, numbers, grads)
+        self._choose_step(
+            numbers, moved_sq, sqrt(divide(changed_sq, moved_sq)), divide(slope, moved_sq)
+        )
+        numbers["moved_sq"] = numbers["step"] * numbers["step"] * active.norm_sq
+        tensors.copy_(grads, active.grads)
+        if not self._follows_gradient(active):
+            points = self._vectors("previous_point", active.params, active.params)
+            tensors.copy_(points, active.params)
+        self._descend(active, numbers["step"])
+        if self._variant() == "accel":
+            self._extrapolate(active, numbers, points)
+
+    def _follows_gradient(self, active: Active) -> bool:
+        """Whether every move is -step * gradient, so that no point has to be remembered."""
+        return self._variant() != "accel" and not self._has_set(active)
+
+    def _last_move(
+        self, active: Active, numbers: dict[str, Any], grads: list[Tensor]
+    ) -> tuple[Scalar, Scalar]:
+        """The squared length of the last move, and its product with the change of gradient.
+
+        The product is 0 where the variant does not ask for it.
+        """
+        wants_slope = _RULES[self._variant()].safeguard is _two_point_with_curvature
+        changed = tensors.difference(active.grads, grads) if wants_slope else []
+        if self._follows_gradient(active):
+            slope = (
+                -numbers["step"] * tensors.dot(changed, grads, self._rowwise) if changed else 0.0
+            )
+            return numbers["moved_sq"], slope
+        points = self._vectors("previous_point", active.params, active.params)
+        moved_sq = tensors.squared_distance(active.params, points, self._rowwise)
+        if not wants_slope:
+            return moved_sq, 0.0
+        moved = tensors.difference(active.params, points)
+        return moved_sq, tensors.dot(changed, moved, self._rowwise)
+
+    def _choose_step(
+        self, numbers: dict[str, Any], moved_sq: Scalar, smoothness: Scalar, curvature: Scalar
+    ) -> None:
+        """Bring the step up to date, except where the point did not move since the last one."""
+        rule = _RULES[self._variant()]
+        last = numbers["step"]
+        step = minimum(
+            sqrt(rule.growth(numbers["growth"])) * last,
+            rule.safeguard(last, smoothness, curvature),
+        )
+        usable = (moved_sq > 0.0) & is_finite(step) & (step > 0.0)
+        numbers["step"] = where(usable, step, last)
+        numbers["growth"] = where(usable, step / last, numbers["growth"])
+        if self._variant() == "accel":
+            last = numbers["convexity"]
+            bound = sqrt(1.0 + numbers["convexity_growth"] / 2.0) * last
+            convexity = minimum(bound, smoothness / 2.0)
+            numbers["convexity"] = where(usable, convexity, last)
+            numbers["convexity_growth"] = where(
+                usable, convexity / last, numbers["convexity_growth"]
+            )
+
+    def _extrapolate(self, active: Active, numbers: dict[str, Any], points: list[Tensor]) -> None:
+        """Move on past the new point by a multiple of the distance from the one before."""
+        ratio = sqrt(minimum(numbers["step"] * numbers["convexity"], 1.0))
+        momentum = maximum(1.0 - ratio, 0.0) / (1.0 + ratio)
+        bases = self._vectors("base_point", active.params, points)
+        ahead = tensors.difference(active.params, bases)
+        tensors.copy_(bases, active.params)
+        tensors.add_scaled_(active.params, ahead, momentum)

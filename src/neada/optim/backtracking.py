@@ -1,0 +1,154 @@
+"""Gradient descent with a backtracking line search, made safe against rounding.
+
+Armijo 1966; Beck & Teboulle 2009 for the quadratic test with projections.
+"""
+
+import math
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from neada import tensors
+from neada.optim.arguments import check_choice, check_number
+from neada.optim.line_search import LineSearch
+from neada.optim.objective import Objective
+from neada.optim.player import Active, Group
+from neada.scalars import Flag, Scalar, all_true, maximum, minimum, where
+from neada.sets import Set
+
+__all__ = ["Backtracking"]
+
+
+class Backtracking(LineSearch):
+    r"""Projected gradient descent with a backtracking line search.
+
+    With :math:`w^+ = P(w - s g)` and :math:`d = w^+ - w`, the step :math:`s` is shrunk until
+
+    .. math::
+        \varphi(w^+) &\le \varphi(w) + \langle g, d\rangle + \|d\|^2/(2s) &&\text{(quad)} \\
+        \varphi(w^+) &\le \varphi(w) - (c/s)\,\|d\|^2 &&\text{(armijo)}
+
+    The next step first tries `grow` times the last one. Near a solution the decrease drowns in
+    rounding; with `safe`, once it is below that level and some step has been accepted, the last
+    accepted step is taken without a test.
+
+    Needs to know: nothing, but needs values: about two per gradient.
+
+    Guarantees: on a :math:`\mu`-strongly convex, :math:`l`-smooth function over any closed convex
+    set, ``"quad"`` accepts some :math:`s \ge \min(s_0, \beta/l)` and contracts:
+    :math:`\|w_{k+1}-w_*\|^2 \le (1-\mu s_k)\|w_k-w_*\|^2`. Not for noisy values.
+
+    Args:
+        params: Tensors or parameter groups.
+        lr: The first step to try, :math:`s_0`.
+        test: The acceptance test, "quad" or "armijo".
+        c: The constant of the Armijo test.
+        shrink: The factor :math:`\beta` after a failed test.
+        grow: The factor before the first trial of every later step.
+        max_step: An upper bound on the step.
+        max_backtracks: How often a step may shrink before it is taken as it is.
+        safe: Trust the last step where values are below rounding.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem; the closure then returns one value per row.
+
+    Example:
+        >>> import torch
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = Backtracking([w])
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = ((w - 1.0) ** 2 * torch.tensor([1.0, 10.0])).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> for _ in range(60):
+        ...     _ = optimizer.step(closure)
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    needs_to_know: ClassVar[str] = "nothing (values)"
+    step_numbers: ClassVar[tuple[str, ...]] = ("step", "accepted")
+    shared: ClassVar[tuple[str, ...]] = (
+        *("lr", "test", "c", "shrink", "grow", "max_step", "max_backtracks", "safe", "maximize"),
+    )
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1.0,
+        *,
+        test: Literal["quad", "armijo"] = "quad",
+        c: float = 0.5,
+        shrink: float = 0.5,
+        grow: float = 2.0,
+        max_step: float = math.inf,
+        max_backtracks: int = 60,
+        safe: bool = True,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "test": test,
+            "c": c,
+            "shrink": shrink,
+            "grow": grow,
+            "max_step": max_step,
+            "max_backtracks": max_backtracks,
+            "safe": safe,
+        }
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _check(self, group: Group) -> None:
+        check_number("lr", group["lr"])
+        check_choice("test", group["test"], ("quad", "armijo"))
+        check_number("c", group["c"], below=1.0)
+        check_number("shrink", group["shrink"], below=1.0)
+        check_number("grow", group["grow"], above=1.0, strict=False)
+        check_number("max_step", group["max_step"])
+        check_number("max_backtracks", group["max_backtracks"], above=1, strict=False)
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        return {"step": self.param_groups[0]["lr"], "accepted": 0.0, "largest_value": 0.0}
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        head = self.param_groups[0]
+        value = objective.value("Backtracking")
+        largest = maximum(numbers["largest_value"], maximum(value, -value))
+        rounding = 10.0 * objective.precision * largest if head["safe"] else 0.0
+        accepted = numbers["accepted"] > 0.0
+        trial = where(accepted, head["grow"] * numbers["step"], numbers["step"])
+        trial = minimum(trial, head["max_step"])
+        below_rounding: Flag = False
+        if head["safe"]:
+            below_rounding = accepted & self._is_below_rounding(active, trial, 10.0 * rounding)
+            trial = where(below_rounding, numbers["step"], trial)
+        step, passed = self._search(
+            active, objective, trial, rounding, head["max_backtracks"] + 1, below_rounding
+        )
+        numbers["step"] = step
+        numbers["accepted"] = where(passed, 1.0, numbers["accepted"])
+        numbers["largest_value"] = largest
+
+    def _decrease(self, active: Active, displacement: list[Tensor], step: Scalar) -> Scalar:
+        moved_sq = tensors.squared_norm(displacement, self._rowwise)
+        if self.param_groups[0]["test"] == "armijo":
+            c: float = self.param_groups[0]["c"]
+            return -c * moved_sq / step
+        slope = tensors.dot(active.grads, displacement, self._rowwise)
+        return slope + moved_sq / (2.0 * step)
+
+    def _is_below_rounding(self, active: Active, step: Scalar, tolerance: Scalar) -> Flag:
+        """Whether the promised decrease |d|^2/(2s) is too small to be seen in values."""
+        with_set = self._has_set(active)
+        moved_sq = step * step * active.norm_sq
+        if with_set and not all_true(moved_sq <= 2.0 * step * tolerance):
+            start = tensors.clone(active.params)
+            moved_sq = tensors.squared_norm(self._try(active, start, step), self._rowwise)
+            tensors.copy_(active.params, start)
+        return moved_sq <= 2.0 * step * tolerance

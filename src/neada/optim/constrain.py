@@ -1,0 +1,82 @@
+"""Give any torch optimizer a set to live in."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from neada.optim.player import PlayerOptimizer
+from neada.sets import Set
+
+__all__ = ["constrain", "constraints"]
+
+_OptimizerT = TypeVar("_OptimizerT", bound=Optimizer)
+
+# The sets of optimizers that are not ours; ours carry them in their groups.
+_sets: "WeakKeyDictionary[Optimizer, list[Set | None]]" = WeakKeyDictionary()
+
+
+def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | None) -> _OptimizerT:
+    """Project the parameters of any torch optimizer on a set after every step.
+
+    For a diagonally scaled method such as Adam the Euclidean projection is exact on boxes and a
+    heuristic elsewhere. Call it again to replace the set; copies and pickles of the optimizer do
+    not carry it.
+
+    Args:
+        optimizer: Any `torch.optim.Optimizer`, of torch, of neada or of somebody else.
+        constraint: One set for every group, or one per group; joint over a group's tensors.
+
+    Returns:
+        The same optimizer.
+
+    Example:
+        >>> from neada.sets import Box
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = constrain(torch.optim.SGD([w], lr=1.0), Box(-0.5, 0.5))
+        >>> (w.sum() * 3.0).backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([-0.5000, -0.5000])
+    """
+    groups = optimizer.param_groups
+    given = list(constraint) if isinstance(constraint, Sequence) else [constraint] * len(groups)
+    if len(given) != len(groups):
+        raise ValueError(
+            f"the optimizer has {len(groups)} parameter groups but {len(given)} sets were given: "
+            "pass one set for all, or one per group"
+        )
+    for group, member in zip(groups, given, strict=True):
+        if isinstance(optimizer, PlayerOptimizer):
+            optimizer._check_constraint(group, member)
+        elif member is not None:
+            if not isinstance(member, Set):
+                raise TypeError(
+                    f"constraint must be a set from neada.sets, not {type(member).__name__}"
+                )
+            member.validate(group["params"])
+    if isinstance(optimizer, PlayerOptimizer):
+        for group, member in zip(groups, given, strict=True):
+            group["constraint"] = member
+        return optimizer
+    if optimizer not in _sets:
+        optimizer.register_step_post_hook(_project)
+    _sets[optimizer] = given
+    return optimizer
+
+
+def constraints(optimizer: Optimizer) -> list[Set | None]:
+    """The set of each parameter group, None where there is none."""
+    if isinstance(optimizer, PlayerOptimizer):
+        return [group["constraint"] for group in optimizer.param_groups]
+    known = _sets.get(optimizer, [])
+    return known + [None] * (len(optimizer.param_groups) - len(known))
+
+
+@torch.no_grad()
+def _project(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for group, constraint in zip(optimizer.param_groups, constraints(optimizer), strict=True):
+        if constraint is not None:
+            constraint.project_(group["params"])

@@ -1,0 +1,170 @@
+"""Distance over gradients: step sizes from how far the iterate has already travelled.
+
+Ivgi, Hinder & Carmon 2023 (arXiv:2302.12022, DoG); Khaled, Mishchenko & Jin 2023 (DoWG).
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch.optim.optimizer import ParamsT
+
+from neada import tensors
+from neada.optim.arguments import check_number
+from neada.optim.objective import Objective
+from neada.optim.player import Active, Group, PlayerOptimizer
+from neada.scalars import Scalar, maximum, sqrt
+from neada.sets import Set
+
+__all__ = ["DoG", "DoWG"]
+
+
+class _DistanceMethod(PlayerOptimizer):
+    """What DoG and DoWG share: the largest distance from the start."""
+
+    shared: ClassVar[tuple[str, ...]] = ("r_eps", "eps", "average")
+    step_numbers: ClassVar[tuple[str, ...]] = ("distance",)
+
+    def _check(self, group: Group) -> None:
+        check_number("lr", group["lr"])
+        check_number("r_eps", group["r_eps"])
+        check_number("eps", group["eps"])
+        if group["average"] is not None:
+            check_number("average", group["average"], strict=False)
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        norm = sqrt(tensors.squared_norm(active.params, self._rowwise))
+        return {"distance": self.param_groups[0]["r_eps"] * (1.0 + norm), "sum": 0.0}
+
+    def _kept_step(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        # Nested, the last displacement is the natural first guess of the next distance.
+        params = [param for param, memory in self.state.items() if "start" in memory]
+        if not params:
+            return super()._kept_step(numbers)
+        starts = [self.state[param]["start"] for param in params]
+        moved = sqrt(tensors.squared_distance(params, starts, self._rowwise))
+        first = self.param_groups[0]["r_eps"]
+        return {"distance": maximum(moved, first)}
+
+    def _distance(self, active: Active, numbers: dict[str, Any]) -> Scalar:
+        starts = self._vectors("start", active.params, torch.clone)
+        moved_sq = tensors.squared_distance(active.params, starts, self._rowwise)
+        numbers["distance"] = maximum(numbers["distance"], sqrt(moved_sq))
+        distance: Scalar = numbers["distance"]
+        return distance
+
+
+class DoG(_DistanceMethod):
+    r"""SGD with the step "distance over gradients".
+
+    .. math::
+        \bar r_k = \max\bigl(r_\epsilon(1+\|w_0\|),\, \max_{i\le k}\|w_i-w_0\|\bigr), \quad
+        w_{k+1} = P\Bigl(w_k - \frac{\eta\,\bar r_k}{\sqrt{\epsilon+\sum_{i\le k}\|g_i\|^2}}\,
+        g_k\Bigr)
+
+    Needs to know: nothing. Small `r_eps` costs about :math:`\log(\text{distance}/r_\epsilon)`
+    steps to wake up; nested, use ``reset(keep="step")`` or a larger one.
+
+    Guarantees: convex and stochastic: near-optimal up to logarithms if the iterates stay
+    bounded, for the average with ``average=8.0``. No linear or 1/k rate under strong convexity
+    is proven.
+
+    Args:
+        params: Tensors or parameter groups.
+        lr: Multiplies the step; 1 is the method.
+        r_eps: The first movement, relative to 1 + the norm of the start.
+        eps: Where the sum of squared gradients starts.
+        average: None, or the decay of the average that `averaged()` shows; the authors use 8.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem.
+
+    Example:
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = DoG([w], r_eps=1e-2)
+        >>> for _ in range(200):
+        ...     optimizer.zero_grad()
+        ...     ((w - 1.0) ** 2).sum().backward()
+        ...     _ = optimizer.step()
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1.0,
+        *,
+        r_eps: float = 1e-6,
+        eps: float = 1e-8,
+        average: float | None = None,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "r_eps": r_eps, "eps": eps, "average": average}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        distance = self._distance(active, numbers)
+        numbers["sum"] = total = numbers["sum"] + active.norm_sq
+        self._descend(active, distance / sqrt(total + self.param_groups[0]["eps"]))
+
+
+class DoWG(_DistanceMethod):
+    r"""SGD with the step "distance over weighted gradients".
+
+    With :math:`\bar r_k` as in `DoG` and :math:`V_k = \sum_{i\le k} \bar r_i^2\|g_i\|^2`,
+
+    .. math::
+        w_{k+1} = P\bigl(w_k - \eta\,\bar r_k^2\, g_k / (\sqrt{V_k} + \epsilon)\bigr)
+
+    Needs to know: nothing.
+
+    Guarantees: convex: optimal up to logarithms, for Lipschitz and for smooth functions, at an
+    average weighted towards the end. No linear rate under strong convexity is proven.
+
+    Args:
+        params: Tensors or parameter groups.
+        lr: Multiplies the step; 1 is the method.
+        r_eps: The first movement, relative to 1 + the norm of the start.
+        eps: Added to the root of the weighted sum.
+        average: None, or the decay of the average that `averaged()` shows.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem.
+
+    Example:
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = DoWG([w])
+        >>> for _ in range(300):
+        ...     optimizer.zero_grad()
+        ...     ((w - 1.0) ** 2).sum().backward()
+        ...     _ = optimizer.step()
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1.0,
+        *,
+        r_eps: float = 1e-4,
+        eps: float = 1e-8,
+        average: float | None = None,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "r_eps": r_eps, "eps": eps, "average": average}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        distance = self._distance(active, numbers)
+        distance_sq = distance * distance
+        numbers["sum"] = total = numbers["sum"] + distance_sq * active.norm_sq
+        self._descend(active, distance_sq / (sqrt(total) + self.param_groups[0]["eps"]))

@@ -1,0 +1,127 @@
+"""The value of the objective, as a one-player optimizer sees it: always to be minimised."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from neada.scalars import Scalar, all_true, is_finite
+from neada.tensors import clone
+
+__all__ = ["Closure", "Objective"]
+
+Closure = Callable[[], "Tensor | float"]
+
+
+class Objective:
+    """The value at the current point, and at trial points, with the sign of a minimisation.
+
+    There are two ways to supply values. A stepper hands over the value it already has and a
+    closure that only evaluates, which is then called under `no_grad`. A torch user passes the
+    usual closure that also calls `backward`; it is called with gradients enabled, and the
+    gradients it overwrites are put back after each trial.
+
+    Args:
+        params: The tensors whose gradients a trial must not disturb.
+        sign: 1 for a minimising player, -1 for a maximising one.
+        rowwise: Whether values come one per row.
+        value: The value at the current point, or None if nobody knows it.
+        closure: Evaluates the objective at the current content of the parameters, or None.
+        handed_over: Whether the closure evaluates values only.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        sign: float,
+        rowwise: bool,
+        value: Tensor | float | None,
+        closure: Closure | None,
+        handed_over: bool,
+    ) -> None:
+        self._params = params
+        self._sign = sign
+        self._rowwise = rowwise
+        self._value = value
+        self._closure = closure
+        self._handed_over = handed_over
+
+    def value(self, needed_by: str) -> Scalar:
+        """The value at the point where the gradient was taken."""
+        if self._value is None:
+            raise ValueError(
+                f"{needed_by} needs the value of the objective: call step(closure), or "
+                "step(value=...) with the value at the current point"
+            )
+        value = self._signed(self._value)
+        if not all_true(is_finite(value)):
+            raise FloatingPointError(
+                "the objective is not finite at the current point; nothing was changed"
+            )
+        return value
+
+    def require_closure(self, needed_by: str) -> None:
+        """Raise unless trial points can be evaluated."""
+        if self._closure is None:
+            raise ValueError(
+                f"{needed_by} tries several points in one step and needs a closure: call "
+                "step(closure), or step(closure, value=...) with a closure that only evaluates"
+            )
+
+    def evaluate(self) -> Scalar:
+        """The value at the present content of the parameters; infinite where undefined."""
+        assert self._closure is not None
+        if self._handed_over:
+            with torch.no_grad():
+                value = self._signed(self._closure())
+        else:
+            gradients = [param.grad for param in self._params]
+            for param in self._params:
+                param.grad = None  # so that the closure cannot write into the one we hold
+            try:
+                with torch.enable_grad():
+                    value = self._signed(self._closure())
+            finally:
+                for param, gradient in zip(self._params, gradients, strict=True):
+                    param.grad = gradient
+        if isinstance(value, Tensor):
+            return value.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+        return math.inf if math.isnan(value) else value
+
+    @property
+    def precision(self) -> float:
+        """The rounding unit of the values: that of their dtype, or of the parameters'."""
+        source = self._value if isinstance(self._value, Tensor) else self._params[0]
+        return torch.finfo(source.dtype).eps
+
+    def _signed(self, value: Tensor | float) -> Scalar:
+        if not self._rowwise:
+            return self._sign * (value.item() if isinstance(value, Tensor) else float(value))
+        num_rows = len(self._params[0])
+        rows = torch.as_tensor(value, device=self._params[0].device).detach()
+        if rows.shape != (num_rows,):
+            raise ValueError(
+                f"rowwise=True needs one value per row, a tensor of shape ({num_rows},), but the "
+                f"objective has shape {tuple(rows.shape)}"
+            )
+        return self._sign * rows.double()
+
+
+def restore_on_error(params: Sequence[Tensor]) -> "_RestoreOnError":
+    """Put the parameters back if the block raises, so that no trial point is left behind."""
+    return _RestoreOnError(params)
+
+
+class _RestoreOnError:
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self.params = params
+        self.start = clone(params)
+
+    def __enter__(self) -> list[Tensor]:
+        return self.start
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            for param, start in zip(self.params, self.start, strict=True):
+                param.copy_(start)

@@ -1,0 +1,190 @@
+"""Parameter-free SGD by bisection on the step size (Carmon & Hinder 2022, arXiv:2205.02160).
+
+A function, not an optimizer: it runs SGD many times from the same start.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from neada import tensors
+from neada.optim.arguments import check_number
+from neada.optim.objective import Closure
+from neada.sets import Set
+
+__all__ = ["ParameterFreeResult", "parameter_free_sgd"]
+
+
+class ParameterFreeResult(NamedTuple):
+    """What `parameter_free_sgd` found; the parameters hold the mean iterate of the chosen run."""
+
+    lr: float
+    """The step size of the chosen run."""
+    num_calls: int
+    """Gradients evaluated in all."""
+
+
+class _Run(NamedTuple):
+    lr: float
+    mean: list[Tensor]
+    farthest: float
+    psi: float
+    """Largest distance from the start over the root of the summed squared gradients."""
+
+
+def parameter_free_sgd(
+    closure: Closure,
+    params: Iterable[Tensor],
+    budget: int,
+    *,
+    lr_eps: float = 1e-6,
+    alpha: float = 3.0,
+    beta: float = 0.0,
+    maximize: bool = False,
+    constraint: Set | None = None,
+) -> ParameterFreeResult:
+    r"""Find a step size by bisection, spending a given number of gradients.
+
+    A run with step :math:`\eta` gives :math:`\psi(\eta) = r/\sqrt{\alpha G + \beta}`, with
+    :math:`r` the largest distance from the start and :math:`G` the sum of squared gradient
+    norms. Geometric bisection looks for :math:`\eta = \psi(\eta)`; the interval and the length of
+    the runs are doubled and halved until it fits. The parameters end at the mean iterate of the
+    chosen run.
+
+    Needs to know: the budget, and for noisy gradients a bound behind `alpha` and `beta`.
+
+    Guarantees: convex: as good as the best fixed step in hindsight up to a double logarithm.
+
+    Args:
+        closure: Evaluates the objective and calls backward.
+        params: The tensors to optimise.
+        budget: How many gradients may be evaluated.
+        lr_eps: A step size that is too small for sure.
+        alpha: Weight of the summed squared gradients; 3 for deterministic gradients.
+        beta: Added to that sum; 0 for deterministic gradients.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors.
+
+    Example:
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> def closure():
+        ...     loss = ((w - 1.0) ** 2).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> result = parameter_free_sgd(closure, [w], budget=800)
+        >>> result.num_calls <= 800
+        True
+        >>> bool(((w - 1.0) ** 2).sum() < 0.02)
+        True
+    """
+    players = list(params)
+    if not players:
+        raise ValueError("parameter_free_sgd got an empty parameter list")
+    tensors.check_player(players)
+    check_number("budget", budget, above=4, strict=False)
+    check_number("lr_eps", lr_eps)
+    check_number("alpha", alpha)
+    check_number("beta", beta, strict=False)
+    if constraint is not None:
+        constraint.validate(players)
+    search = _Bisection(closure, players, alpha, beta, maximize, constraint)
+    return search.search(budget, lr_eps)
+
+
+class _Bisection:
+    def __init__(
+        self,
+        closure: Closure,
+        params: list[Tensor],
+        alpha: float,
+        beta: float,
+        maximize: bool,
+        constraint: Set | None,
+    ) -> None:
+        self.closure = closure
+        self.params = params
+        self.start = tensors.clone(params)
+        self.alpha = alpha
+        self.beta = beta
+        self.sign = -1.0 if maximize else 1.0
+        self.constraint = constraint
+        self.num_calls = 0
+
+    def search(self, budget: int, lr_eps: float) -> ParameterFreeResult:
+        """Double the interval until the balanced step lies in it, then bisect."""
+        chosen = None
+        try:
+            k = 2
+            while True:
+                num_steps = budget // (2 * k)
+                ratio = 2.0 ** min(2**k, 1000)
+                if num_steps < 1:
+                    break
+                highest = self.run(lr_eps * ratio, num_steps)
+                chosen = highest
+                if highest.lr > highest.psi:
+                    chosen = self.bisect(self.run(lr_eps, num_steps), highest, num_steps)
+                    break
+                k *= 2
+        except BaseException:
+            self.show(self.start)
+            raise
+        if chosen is None:
+            raise ValueError(f"a budget of {budget} gradients is too small for a single run")
+        self.show(chosen.mean)
+        return ParameterFreeResult(chosen.lr, self.num_calls)
+
+    def bisect(self, low: _Run, high: _Run, num_steps: int) -> _Run:
+        """Close in on the step that equals its own psi, from both sides."""
+        if low.lr > low.psi:
+            return low
+        while high.lr > 2.0 * low.lr:
+            middle = self.run(math.sqrt(low.lr * high.lr), num_steps)
+            if middle.lr <= middle.psi:
+                low = middle
+            else:
+                high = middle
+        return high if high.farthest <= low.farthest * high.psi / high.lr else low
+
+    def run(self, lr: float, num_steps: int) -> _Run:
+        """Projected SGD with a fixed step; a run that overflows counts as infinitely far."""
+        self.show(self.start)
+        mean = [torch.zeros_like(param) for param in self.params]
+        farthest_sq, total = 0.0, 0.0
+        for k in range(num_steps):
+            gradients = self.gradients()
+            norm_sq = float(tensors.squared_norm(gradients))
+            if not math.isfinite(norm_sq):
+                if k == 0:
+                    tensors.raise_non_finite(gradients)
+                return _Run(lr, mean, math.inf, 0.0)
+            tensors.interpolate_(mean, [p.detach() for p in self.params], 1.0 / (k + 1))
+            total += norm_sq
+            with torch.no_grad():
+                tensors.add_scaled_(self.params, gradients, -self.sign * lr)
+                if self.constraint is not None:
+                    self.constraint.project_(self.params)
+                moved = tensors.difference(self.params, self.start)
+                farthest_sq = max(farthest_sq, float(tensors.squared_norm(moved)))
+        if not math.isfinite(farthest_sq):
+            return _Run(lr, mean, math.inf, 0.0)
+        farthest = math.sqrt(farthest_sq)
+        scale = math.sqrt(self.alpha * total + self.beta)
+        return _Run(lr, mean, farthest, farthest / scale if scale > 0.0 else math.inf)
+
+    def gradients(self) -> list[Tensor]:
+        """One gradient at the current point; the parameters' own `.grad` starts empty."""
+        for param in self.params:
+            param.grad = None
+        with torch.enable_grad():
+            self.closure()
+        self.num_calls += 1
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+
+    @torch.no_grad()
+    def show(self, point: list[Tensor]) -> None:
+        """Put the parameters at a point."""
+        tensors.copy_(self.params, point)

@@ -1,0 +1,239 @@
+"""What every optimizer of this package shares: one player, its signs, sets and rows.
+
+A subclass names its hyper-parameters and writes one formula in `_update`. This module does the
+rest: closures, the sign of a maximising player, missing, sparse and non-finite gradients, and
+projection; `neada.optim.memory` keeps and saves what a method remembers.
+"""
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from neada import tensors
+from neada.optim.memory import RememberingOptimizer
+from neada.optim.objective import Closure, Objective
+from neada.scalars import Flag, Scalar, all_true, any_true, is_finite
+from neada.sets import Set
+
+__all__ = ["Active", "Group", "PlayerOptimizer"]
+
+Group = dict[str, Any]
+
+
+class Active(NamedTuple):
+    """The tensors that take part in a step, with the gradients of what is minimised."""
+
+    params: list[Tensor]
+    grads: list[Tensor]
+    spans: list[tuple[Group, slice]]
+    """Each group with the slice of the two lists that belongs to it."""
+    norm_sq: Scalar
+    """The squared norm of the gradient over all tensors, per row if the player has rows.
+
+    Undefined for methods that do not use it.
+    """
+
+
+class PlayerOptimizer(RememberingOptimizer):
+    """A torch optimizer for one player of a game, or for plain minimisation.
+
+    Args:
+        params: Tensors or parameter groups, as for any torch optimizer.
+        defaults: The hyper-parameters of the method.
+        maximize: Ascend instead of descend.
+        constraint: The set the parameters live in; joint over the tensors of a group.
+        rowwise: Every row (first dimension) of the parameters is its own problem.
+    """
+
+    needs_to_know: ClassVar[str] = "nothing"
+    """What the user must know about the problem, in a few words."""
+    uses_gradient_norm: ClassVar[bool] = True
+    """Whether the norm of the gradient is computed for the method."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Hyper-parameters that have one value for the whole player, not one per group."""
+
+    def __init__(
+        self,
+        params: ParamsT,
+        defaults: Group,
+        *,
+        maximize: bool,
+        constraint: Set | None,
+        rowwise: bool = False,
+    ) -> None:
+        common = {"maximize": maximize, "constraint": constraint, "rowwise": rowwise}
+        super().__init__(params, {**defaults, **common})
+
+    # What a method writes.
+
+    @abstractmethod
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        """Move the parameters by one step and bring the numbers up to date."""
+
+    def _check(self, group: Group) -> None:
+        """Raise ValueError if a hyper-parameter of the group makes no sense."""
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        """The numbers before the first step."""
+        return {}
+
+    def _rests_at_zero_gradient(self) -> bool:
+        """Whether a zero gradient leaves the point and the state as they are."""
+        return True
+
+    # What torch and the steppers call.
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group of parameters; they join the player from the next step on."""
+        super().add_param_group(param_group)
+        try:
+            self._check_group(self.param_groups[-1])
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+
+    def _check_group(self, group: Group) -> None:
+        for name in ("rowwise", *self.shared):
+            if group[name] is not self.defaults[name] and group[name] != self.defaults[name]:
+                raise ValueError(
+                    f"{name} is one number for the whole player, not for one group: pass "
+                    f"{name}={group[name]!r} to {type(self).__name__} itself"
+                )
+        tensors.check_player(self._all_params(), rowwise=group["rowwise"])
+        self._check(group)
+        self._check_constraint(group, group["constraint"])
+
+    def _check_constraint(self, group: Group, constraint: Set | None) -> None:
+        if constraint is None:
+            return
+        if not isinstance(constraint, Set):
+            raise TypeError(
+                f"constraint must be a set from neada.sets, not {type(constraint).__name__}"
+            )
+        if group["rowwise"] and not constraint.separable_over_rows:
+            raise ValueError(
+                f"{constraint!r} ties the rows together, so rowwise=True cannot treat them as "
+                "separate problems: use per_sample=True on the set"
+            )
+        constraint.validate(group["params"])
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self, closure: Closure | None = None, *, value: Tensor | float | None = None
+    ) -> Tensor | float | None:
+        """Take one step with the gradients in `.grad`.
+
+        Args:
+            closure: Without `value`, torch's usual closure, which evaluates, calls backward and
+                returns the loss. With `value`, a closure that only evaluates; methods that try
+                several points call it under `no_grad`.
+            value: The objective at the current point, when the caller knows it already.
+
+        Returns:
+            The value at the point the step started from, if it is known.
+        """
+        handed_over = value is not None
+        if closure is not None and not handed_over:
+            with torch.enable_grad():
+                value = closure()
+        active = self._active()
+        if active is not None:
+            head = self.param_groups[0]
+            sign = -1.0 if head["maximize"] else 1.0
+            objective = Objective(active.params, sign, head["rowwise"], value, closure, handed_over)
+            self._move(active, objective)
+        return value
+
+    def _move(self, active: Active, objective: Objective) -> None:
+        numbers = self._numbers(active)
+        moving: Flag = active.norm_sq > 0.0 if self._rests_at_zero_gradient() else True
+        if all_true(moving):
+            self._update(active, numbers, objective)
+            self._average_iterate(active, numbers)
+        elif isinstance(moving, Tensor) and any_true(moving):
+            with self._rows_at_rest(active.params, numbers, ~moving):
+                self._update(active, numbers, objective)
+                self._average_iterate(active, numbers)
+            self._project(active)
+        else:
+            self._project(active)
+
+    # What the methods use.
+
+    def _active(self) -> Active | None:
+        """The tensors with a gradient, checked; None if there is none."""
+        params: list[Tensor] = []
+        grads: list[Tensor] = []
+        spans: list[tuple[Group, slice]] = []
+        for group in self.param_groups:
+            members = [p for p in group["params"] if p.grad is not None]
+            if not members:
+                continue
+            if group["constraint"] is not None:
+                members = group["params"]  # the set is joint: tensors without a gradient, too
+            found = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
+            for gradient in found:
+                if gradient.layout != torch.strided:
+                    raise RuntimeError(
+                        f"{type(self).__name__} does not support sparse gradients: construct the "
+                        "embedding with sparse=False"
+                    )
+            if group["maximize"]:
+                found = tensors.negative(found)
+            spans.append((group, slice(len(params), len(params) + len(members))))
+            params += members
+            grads += found
+        if not params:
+            return None
+        return Active(params, grads, spans, self._checked_norm_sq(grads))
+
+    def _checked_norm_sq(self, grads: list[Tensor]) -> Scalar:
+        """The squared norm, or NaN where nobody asks for it; raise if the gradient is not finite.
+
+        Errors name a tensor by its place among all parameters, with or without gradient.
+        """
+        if not self.uses_gradient_norm:
+            tensors.check_finite([p.grad for p in self._all_params()])
+            return math.nan
+        norm_sq = tensors.squared_norm(grads, self._rowwise)
+        if not all_true(is_finite(norm_sq)):
+            tensors.raise_non_finite([p.grad for p in self._all_params()])
+        return norm_sq
+
+    def _numbers(self, active: Active) -> dict[str, Any]:
+        """The method's numbers, made before the first step."""
+        numbers = self._saved_numbers()
+        if "started" not in numbers:
+            for name, number in self._initial_numbers(active).items():
+                numbers.setdefault(name, self._per_row(number))
+            numbers["started"] = True
+        if self._keeps_average() and "num_averaged" not in numbers:
+            numbers["num_averaged"] = self._per_row(0.0)
+            self._vectors("average", active.params, torch.clone)
+        return numbers
+
+    def _descend(self, active: Active, step: Scalar) -> None:
+        """`w <- P(w - lr * step * g)`, with `lr` where the method has one per group."""
+        for group, span in active.spans:
+            lr = 1.0 if "lr" in self.shared else group.get("lr", 1.0)
+            tensors.add_scaled_(active.params[span], active.grads[span], -step * lr)
+        self._project(active)
+
+    def _project(self, active: Active) -> None:
+        for group, span in active.spans:
+            if group["constraint"] is not None:
+                group["constraint"].project_(active.params[span])
+
+    def _has_set(self, active: Active) -> bool:
+        return any(group["constraint"] is not None for group, _ in active.spans)
+
+    def _average_iterate(self, active: Active, numbers: dict[str, Any]) -> None:
+        """Polynomial-decay averaging of the iterates after each step, the last one included."""
+        decay = self.param_groups[0].get("average")
+        if decay is not None:
+            numbers["num_averaged"] = count = numbers["num_averaged"] + 1.0
+            self._fold_into_average(active.params, (1.0 + decay) / (count + decay))

@@ -1,0 +1,255 @@
+"""Polyak's step size and its stochastic descendants.
+
+Polyak 1969; Loizou et al. 2021 (SPS); Orvieto, Lacoste-Julien & Loizou 2022 (DecSPS). All of
+them need a bound on the optimal value, so none is parameter-agnostic.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from neada.optim.arguments import check_number
+from neada.optim.objective import Objective
+from neada.optim.player import Active, Group, PlayerOptimizer
+from neada.scalars import Scalar, divide, maximum, minimum, where
+from neada.sets import Set
+
+__all__ = ["SPS", "Bound", "DecSPS", "Polyak", "check_bound", "gap"]
+
+Bound = float | Callable[[], "float | Tensor"]
+"""A bound on the optimal value, or a function that gives the current one."""
+
+
+def check_bound(bound: object) -> None:
+    """Raise ValueError unless the bound is a finite number or a function."""
+    if not callable(bound):
+        check_number("f_bound", bound, above=-float("inf"), below=float("inf"))
+
+
+def gap(bound: Bound, value: Scalar, maximize: bool) -> Scalar:
+    """How far a value to be minimised is above its bound, and never less than nothing."""
+    limit = bound() if callable(bound) else bound
+    if isinstance(limit, Tensor):
+        limit = limit.detach().double()
+    return maximum(value + limit if maximize else value - limit, 0.0)
+
+
+class Polyak(PlayerOptimizer):
+    r"""Polyak's step: as long as the gap to the optimal value asks for.
+
+    .. math::
+        w_{k+1} = P\Bigl(w_k - \frac{\varphi(w_k) - \varphi_*}{c\,\|g_k\|^2}\, g_k\Bigr)
+
+    Needs to know: the optimal value; values at every step. With a loose bound the step explodes
+    near the solution: use `SPS`, which has a cap.
+
+    Guarantees: linear on smooth strongly convex functions, and the best rate of gradient descent
+    on every class of convex functions. On a set whose solution has a nonzero gradient it is only
+    sublinear.
+
+    Args:
+        params: Tensors or parameter groups.
+        f_bound: The optimal value, or a function of no arguments that returns it: the minimum
+            of the objective, or its maximum for a maximising player.
+        c: Divides the step.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem; values then come one per row.
+
+    Example:
+        >>> import torch
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = Polyak([w], f_bound=0.0)
+        >>> for _ in range(40):
+        ...     optimizer.zero_grad()
+        ...     loss = ((w - 1.0) ** 2).sum()
+        ...     loss.backward()
+        ...     _ = optimizer.step(value=loss)
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    needs_to_know: ClassVar[str] = "the optimal value"
+    shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "maximize")
+
+    def __init__(
+        self,
+        params: ParamsT,
+        f_bound: Bound,
+        *,
+        c: float = 1.0,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {"f_bound": f_bound, "c": c}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _check(self, group: Group) -> None:
+        check_bound(group["f_bound"])
+        check_number("c", group["c"])
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        head = self.param_groups[0]
+        value = objective.value("Polyak")
+        excess = gap(head["f_bound"], value, head["maximize"])
+        self._descend(active, divide(excess, head["c"] * active.norm_sq))
+
+
+class SPS(PlayerOptimizer):
+    r"""The stochastic Polyak step size, capped.
+
+    .. math::
+        s_k = \min\Bigl\{\frac{\varphi_i(w_k)-\ell_i}{c\,\|g_k\|^2},\; s_b\Bigr\}, \qquad
+        w_{k+1} = P(w_k - s_k g_k)
+
+    With `growth` the cap moves: :math:`s_b = \text{growth}\cdot s_{k-1}`.
+
+    Needs to know: a lower bound of every sample's loss (0 for most losses) and a cap.
+
+    Guarantees: smooth strongly convex: linear to a neighbourhood in proportion to how much the
+    bounds are missed at the solution; to the solution itself under interpolation. The moving cap
+    is a heuristic.
+
+    Args:
+        params: Tensors or parameter groups.
+        f_bound: The bound, or a function of no arguments that returns the batch's: from below,
+            or from above for a maximising player.
+        c: Divides the step.
+        max_step: The cap; with `growth`, the step before the first one.
+        growth: None for a fixed cap, or the factor by which the step may grow from one step to
+            the next; the authors use 2^(batch size / number of samples).
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem; values then come one per row.
+
+    Example:
+        >>> import torch
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = SPS([w])
+        >>> for _ in range(60):
+        ...     optimizer.zero_grad()
+        ...     loss = ((w - 1.0) ** 2).sum()
+        ...     loss.backward()
+        ...     _ = optimizer.step(value=loss)
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    needs_to_know: ClassVar[str] = "a bound on every sample's optimal value, a cap on the step"
+    shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "max_step", "growth", "maximize")
+    step_numbers: ClassVar[tuple[str, ...]] = ("step",)
+
+    def __init__(
+        self,
+        params: ParamsT,
+        f_bound: Bound = 0.0,
+        *,
+        c: float = 0.5,
+        max_step: float = 1.0,
+        growth: float | None = None,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {"f_bound": f_bound, "c": c, "max_step": max_step, "growth": growth}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _check(self, group: Group) -> None:
+        check_bound(group["f_bound"])
+        check_number("c", group["c"])
+        check_number("max_step", group["max_step"])
+        if group["growth"] is not None:
+            check_number("growth", group["growth"], above=1.0, strict=False)
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        return {"step": self.param_groups[0]["max_step"]}
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        head = self.param_groups[0]
+        excess = gap(head["f_bound"], objective.value("SPS"), head["maximize"])
+        growth = head["growth"]
+        cap = head["max_step"] if growth is None else growth * numbers["step"]
+        step = minimum(divide(excess, head["c"] * active.norm_sq), cap)
+        # A sample that is at its bound asks for no step; it must not close the moving cap.
+        numbers["step"] = where(step > 0.0, step, numbers["step"])
+        self._descend(active, step)
+
+
+class DecSPS(PlayerOptimizer):
+    r"""The decreasing stochastic Polyak step size.
+
+    .. math::
+        s_k = \frac{1}{c_k}\min\Bigl\{\frac{\varphi_i(w_k)-\ell_i}{\|g_k\|^2},\;
+        c_{k-1}s_{k-1}\Bigr\}, \qquad c_k = c_0\sqrt{k+1}
+
+    Needs to know: a lower bound of every sample's loss (0 for most losses) and a first cap.
+
+    Guarantees: :math:`O(1/\sqrt K)` to the exact solution on convex functions, with noise and
+    without interpolation; never more, because the step is made to decay. It is not linear on
+    strongly convex functions, although the NeAda paper lists it among methods that are.
+
+    Args:
+        params: Tensors or parameter groups.
+        f_bound: The bound, or a function of no arguments that returns the batch's: from below,
+            or from above for a maximising player.
+        c0: Divides the step, growing with the square root of the step's number.
+        max_step: The cap of the first step.
+        maximize: Ascend instead of descend.
+        constraint: The set to project on, joint over the tensors of a group.
+        rowwise: Every row is its own problem; values then come one per row.
+
+    Example:
+        >>> import torch
+        >>> w = torch.zeros(2, requires_grad=True)
+        >>> optimizer = DecSPS([w])
+        >>> for _ in range(200):
+        ...     optimizer.zero_grad()
+        ...     loss = ((w - 1.0) ** 2).sum()
+        ...     loss.backward()
+        ...     _ = optimizer.step(value=loss)
+        >>> w.detach().round(decimals=3)
+        tensor([1., 1.])
+    """
+
+    needs_to_know: ClassVar[str] = "a bound on every sample's optimal value, a cap on the step"
+    shared: ClassVar[tuple[str, ...]] = ("f_bound", "c0", "max_step", "maximize")
+
+    def __init__(
+        self,
+        params: ParamsT,
+        f_bound: Bound = 0.0,
+        *,
+        c0: float = 1.0,
+        max_step: float = 10.0,
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        defaults = {"f_bound": f_bound, "c0": c0, "max_step": max_step}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
+
+    def _check(self, group: Group) -> None:
+        check_bound(group["f_bound"])
+        check_number("c0", group["c0"])
+        check_number("max_step", group["max_step"])
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        head = self.param_groups[0]
+        return {"cap": head["c0"] * head["max_step"], "num_steps": 0.0}
+
+    def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        head = self.param_groups[0]
+        excess = gap(head["f_bound"], objective.value("DecSPS"), head["maximize"])
+        numbers["num_steps"] = numbers["num_steps"] + 1.0
+        # The cap of the next step is c_k s_k, which is this minimum before division by c_k.
+        numbers["cap"] = numerator = minimum(divide(excess, active.norm_sq), numbers["cap"])
+        self._descend(active, numerator / (head["c0"] * numbers["num_steps"] ** 0.5))

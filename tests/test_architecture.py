@@ -1,0 +1,123 @@
+"""The tree's promises: imports go one way, files stay small, importing changes nothing."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neada
+
+SOURCE = Path(neada.__file__).parent
+
+# From the ground up; a module may import only what stands on a lower line or beside it in its
+# own package. One line may hold several modules that do not import each other.
+LAYERS: list[set[str]] = [
+    {"scalars"},
+    {"tensors"},
+    {"sets"},
+    {"optim"},
+]
+LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The parts of neada that a file imports: `neada.optim.kt` counts as `optim`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("neada.")}
+    return found
+
+
+def module_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def test_every_module_has_a_place_in_the_order() -> None:
+    assert {module_of(path) for path in FILES} - {"__init__"} == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_down_only(path: Path) -> None:
+    module = module_of(path)
+    if module == "__init__":
+        return
+    for target in imported_modules(path) - {module}:
+        assert LEVEL[target] < LEVEL[module], f"{module} must not import {target}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_files_are_small_and_silent(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 300
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    assert not any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
+
+
+def test_public_names_are_the_decided_ones() -> None:
+    assert set(neada.__all__) == {"__version__", "constrain", "optim", "sets"}
+    assert set(neada.sets.__all__) == {
+        *("Set", "WholeSpace", "Box", "NonNegative", "HalfSpace", "L2Ball", "LinfBall", "L1Ball"),
+        *("Simplex", "Product"),
+    }
+    assert set(neada.optim.__all__) == {
+        *("AdaptiveSGD", "GeneralizedAdaGrad", "Backtracking", "StochasticLineSearch", "AdGD"),
+        *("Polyak", "SPS", "DecSPS", "HazanKakade", "SCAdaNGD", "KT", "COCOB", "CoinBetting"),
+        *("FreeRex", "DoG", "DoWG", "parameter_free_sgd"),
+        *("NonFiniteGradient", "ParameterFreeResult"),
+    }
+
+
+IMPORT = """
+import os, sys, threading
+import numpy, torch
+before = (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),
+          torch.get_default_dtype(), torch.get_num_threads(), os.getcwd(),
+          threading.active_count(), dict(os.environ), torch.is_grad_enabled())
+loaded = set(sys.modules)
+import neada
+after = (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),
+         torch.get_default_dtype(), torch.get_num_threads(), os.getcwd(),
+         threading.active_count(), dict(os.environ), torch.is_grad_enabled())
+assert before == after, "importing neada changed global state"
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - loaded}))
+"""
+
+# Heavy or optional: none of these may come with `import neada`.
+NOT_IMPORTED = [
+    *("scipy", "matplotlib", "pandas", "sklearn", "mlxtend", "tensorboard", "joblib", "tqdm"),
+    *("torchvision", "pytest", "hypothesis", "sphinx", "IPython", "requests"),
+]
+
+
+def test_importing_changes_nothing_and_brings_nothing_heavy() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+    )
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stdout.split())
+    assert "neada" in loaded
+    assert not loaded & set(NOT_IMPORTED)
+    outside = {name for name in loaded if name not in sys.stdlib_module_names}
+    assert outside <= {"neada", "torch", "numpy"}
+
+
+def test_the_version_is_the_one_that_is_built() -> None:
+    project = (SOURCE.parents[1] / "pyproject.toml").read_text()
+    assert f'version = "{neada.__version__}"' in project
+    assert (SOURCE / "py.typed").is_file()

@@ -1,0 +1,38 @@
+"""What the README says runs, and what it lists is there."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
+def test_the_examples_run_and_print_what_is_promised(code: str) -> None:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, "README.md", "exec"), {})
+    if output.getvalue():
+        assert f"It prints `{output.getvalue().strip()}`" in README
+
+
+def test_the_first_example_has_ten_lines_or_a_few_more() -> None:
+    assert BLOCKS[0].count("\n") <= 13
+
+
+def test_the_tree_names_every_file() -> None:
+    tree = README[README.index("## The tree") :]
+    for path in (ROOT / "src" / "neada").rglob("*.py"):
+        if path.name != "__init__.py":
+            assert re.search(rf"\b{path.name}", tree), f"{path.name} is not in the README's tree"
+
+
+def test_the_commands_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"make ([a-z-]+)", README)):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
