@@ -1,0 +1,180 @@
+"""Time of one optimizer step against torch's Adam and SGD of the same size, in the same run.
+
+    python benchmarks/optimizer_steps.py [--rounds N] [--write FILE]
+
+Machines are noisy, so no time stands alone: in every round each optimizer is timed right after
+torch's own, and what is reported is the median over rounds of the ratio within a round. The
+closure that line searches and Polyak steps ask for costs nothing here: only the optimizer is
+measured.
+"""
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from neada import optim
+
+
+class Size(NamedTuple):
+    """A player: so many tensors of so many elements."""
+
+    num_tensors: int
+    num_elements: int
+    num_steps: int
+
+    def __str__(self) -> str:
+        return f"{self.num_tensors} x {self.num_elements:,}"
+
+
+SIZES = [Size(1, 10, 300), Size(1, 1_000_000, 20), Size(200, 10_000, 4)]
+
+SCALAR, ADAM_LIKE, OTHER = "one step size", "per coordinate", "several passes"
+
+# (name, kind, class, arguments): steps are tiny so that no parameter leaves its range.
+OURS: list[tuple[str, str, type[Any], dict[str, Any]]] = [
+    ("GeneralizedAdaGrad", SCALAR, optim.GeneralizedAdaGrad, {"lr": 1e-6}),
+    ("Polyak", SCALAR, optim.Polyak, {"f_bound": 1.0 - 1e-9}),
+    ("SPS", SCALAR, optim.SPS, {"max_step": 1e-6}),
+    ("DecSPS", SCALAR, optim.DecSPS, {"max_step": 1e-6}),
+    ("DoG", SCALAR, optim.DoG, {"lr": 1e-3}),
+    ("DoWG", SCALAR, optim.DoWG, {"lr": 1e-3}),
+    ("AdGD", SCALAR, optim.AdGD, {"lr": 1e-9}),
+    ("AdaptiveSGD adagrad", ADAM_LIKE, optim.AdaptiveSGD, {"lr": 1e-6, "psi": "adagrad"}),
+    ("AdaptiveSGD adam", ADAM_LIKE, optim.AdaptiveSGD, {"lr": 1e-6, "psi": "adam"}),
+    ("AdaptiveSGD amsgrad", ADAM_LIKE, optim.AdaptiveSGD, {"lr": 1e-6, "psi": "amsgrad"}),
+    ("COCOB", OTHER, optim.COCOB, {}),
+    ("SCAdaNGD", OTHER, optim.SCAdaNGD, {"strong_convexity": 1e6}),
+    ("HazanKakade", OTHER, optim.HazanKakade, {"f_bound": 1.0 - 1e-9}),
+    ("KT", OTHER, optim.KT, {"bound": 1e6}),
+    ("CoinBetting", OTHER, optim.CoinBetting, {"bound": 1e6}),
+    ("FreeRex", OTHER, optim.FreeRex, {}),
+    ("Backtracking", OTHER, optim.Backtracking, {"lr": 1e-6, "max_step": 1e-6}),
+    ("StochasticLineSearch", OTHER, optim.StochasticLineSearch, {"lr": 1e-6, "policy": "keep"}),
+]
+TORCH: list[tuple[str, type[Any], dict[str, Any]]] = [
+    ("Adam, foreach", torch.optim.Adam, {"lr": 1e-6, "foreach": True}),
+    ("Adam, default", torch.optim.Adam, {"lr": 1e-6}),
+    ("SGD, default", torch.optim.SGD, {"lr": 1e-6}),
+]
+
+
+def stepper(make: type[Any], kwargs: dict[str, Any], size: Size) -> Callable[[], None]:
+    """A function that takes one step of a fresh optimizer."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (size.num_elements,)
+    params = [torch.zeros(shape, requires_grad=True) for _ in range(size.num_tensors)]
+    for param in params:
+        param.grad = torch.randn(shape, generator=generator)
+    optimizer = make(params, **kwargs)
+    if not isinstance(optimizer, torch.optim.Adam | torch.optim.SGD):
+        return lambda: optimizer.step(lambda: 0.0, value=1.0)
+    return lambda: optimizer.step()
+
+
+def seconds(step: Callable[[], None], num_steps: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(num_steps):
+        step()
+    return (time.perf_counter() - begin) / num_steps
+
+
+def measure(size: Size, rounds: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Median seconds of torch's optimizers, and of ours the median ratios to each of them."""
+    torchs = {name: stepper(make, kwargs, size) for name, make, kwargs in TORCH}
+    ours = {name: stepper(make, kwargs, size) for name, _, make, kwargs in OURS}
+    for step in (*torchs.values(), *ours.values()):
+        seconds(step, 2)  # warm up
+    base: dict[str, list[float]] = {name: [] for name in torchs}
+    ratios: dict[str, dict[str, list[float]]] = {
+        name: {other: [] for other in torchs} for name in ours
+    }
+    for done in range(rounds):
+        for name, step in ours.items():
+            times = {other: seconds(torchs[other], size.num_steps) for other in torchs}
+            own = seconds(step, size.num_steps)
+            for other, spent in times.items():
+                base[other].append(spent)
+                ratios[name][other].append(own / spent)
+        if sys.stderr.isatty():
+            print(f"\r{size}: round {done + 1} of {rounds}", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    medians = {
+        name: {other: statistics.median(values) for other, values in row.items()}
+        for name, row in ratios.items()
+    }
+    return {name: statistics.median(times) for name, times in base.items()}, medians
+
+
+def target(kind: str, size: Size) -> tuple[str, float] | None:
+    """Which of torch's optimizers to compare with, and the ratio not to exceed."""
+    if size.num_elements == 10:
+        return ("Adam, default", 1.0) if kind == SCALAR else None
+    if kind == SCALAR:
+        return ("Adam, foreach", 1.0)
+    return ("Adam, foreach", 1.5) if kind == ADAM_LIKE else None
+
+
+def table(rounds: int) -> str:
+    """Run everything and write it as a Markdown page."""
+    results = {size: measure(size, rounds) for size in SIZES}
+    lines = [
+        "# Benchmarks: one step",
+        "",
+        "Written by `make bench`. Each number is the median over "
+        f"{rounds} rounds of (time of one step) / (time of one step of torch's optimizer in the "
+        "same round): below 1 is faster than torch. float32, "
+        f"{torch.get_num_threads()} threads, {platform.machine()}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}. Objective and gradient cost nothing here.",
+        "",
+        "A player of 10 elements is compared with torch's Adam as constructed by default, the "
+        "larger ones with `Adam(foreach=True)`. Targets: methods with one step size at most 1.0, "
+        "per-coordinate methods at most 1.5 at the two larger sizes; the others are reported as "
+        "they are. A number above its target is in bold.",
+        "",
+        "| optimizer | kind | " + " | ".join(str(size) for size in SIZES) + " |",
+        "|---|---|" + "---|" * len(SIZES),
+    ]
+    missed = 0
+    for name, kind, _, _ in OURS:
+        cells = []
+        for size in SIZES:
+            other = "Adam, default" if size.num_elements == 10 else "Adam, foreach"
+            ratio = results[size][1][name][other]
+            goal = target(kind, size)
+            bad = goal is not None and ratio > goal[1]
+            missed += bad
+            cells.append(f"**{ratio:.2f}**" if bad else f"{ratio:.2f}")
+        lines.append(f"| `{name}` | {kind} | " + " | ".join(cells) + " |")
+    lines += ["", "Time of one step of torch's own, in microseconds:", ""]
+    lines += [
+        "| optimizer | " + " | ".join(str(size) for size in SIZES) + " |",
+        "|---|" + "---|" * len(SIZES),
+    ]
+    for name, _, _ in TORCH:
+        times = (results[size][0][name] * 1e6 for size in SIZES)
+        lines.append(f"| `{name}` | " + " | ".join(f"{t:,.0f}" for t in times) + " |")
+    lines += ["", f"Targets missed in this run: {missed}.", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="rounds to take the median over")
+    parser.add_argument("--write", type=Path, help="also write the page to this file")
+    arguments = parser.parse_args()
+    page = table(arguments.rounds)
+    print(page)
+    if arguments.write is not None:
+        arguments.write.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
