@@ -26,7 +26,8 @@ def flat(player: list[torch.Tensor]) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_norm_and_dot_are_those_of_the_long_vector(dtype: torch.dtype) -> None:
     a, b = lists(dtype)
-    assert tensors.squared_norm(a) == pytest.approx(flat(a) @ flat(a), rel=1e-14)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-14  # a piece is summed in its own dtype
+    assert tensors.squared_norm(a) == pytest.approx(flat(a) @ flat(a), rel=tolerance)
     assert tensors.dot(a, b) == pytest.approx(flat(a) @ flat(b), rel=1e-13)
 
 
@@ -35,7 +36,7 @@ def test_norm_and_dot_of_each_row() -> None:
     for i in range(4):
         row_a, row_b = [t[i] for t in a], [t[i] for t in b]
         assert tensors.squared_norm(a, rowwise=True)[i] == pytest.approx(
-            tensors.squared_norm(row_a), rel=1e-14
+            tensors.squared_norm(row_a), rel=1e-13
         )
         assert tensors.dot(a, b, rowwise=True)[i] == pytest.approx(
             tensors.dot(row_a, row_b), rel=1e-13
@@ -43,13 +44,28 @@ def test_norm_and_dot_of_each_row() -> None:
 
 
 def test_float32_sums_are_accumulated_in_float64() -> None:
-    """One large entry hides 3e6 small ones from a float32 sum, and the pieces are joined."""
-    tensor = torch.full((3_000_000,), 1e-4)
-    tensor[0] = 100.0
-    expected = 1e4 + (len(tensor) - 1) * float(np.float32(1e-4)) ** 2
-    # 3e6 roundings of float64 at worst; a float32 sum is off by 3e-6
-    assert tensors.squared_norm([tensor]) == pytest.approx(expected, rel=1e-10)
+    """One large entry hides the small ones of its own piece from a float32 sum, and no others."""
+    tensor = torch.full((3_000_000,), 1e-3)
+    tensor[0] = 1e4
+    expected = 1e8 + (len(tensor) - 1) * float(np.float32(1e-3)) ** 2
+    hidden = tensors._CHUNK * 1e-6
+    assert tensors.squared_norm([tensor]) == pytest.approx(expected, abs=1.01 * hidden)
+    # 3e6 roundings of float64 at worst
+    assert tensors.dot([tensor], [tensor.clone()]) == pytest.approx(expected, rel=1e-10)
     assert tensors.squared_norm([torch.tensor([1e30])]) == pytest.approx(1e60, rel=1e-6)
+    assert tensors.squared_norm([torch.tensor([1e-30])]) == pytest.approx(1e-60, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_distances_of_any_size(size: float, dtype: torch.dtype) -> None:
+    a, b = ([size * t for t in player] for player in lists(dtype))
+    expected = np.sum((flat(a) - flat(b)) ** 2)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-13  # differences are rounded to the dtype
+    assert tensors.squared_distance(a, b) == pytest.approx(expected, rel=tolerance)
+    rows = tensors.squared_distance(a, b, rowwise=True)
+    assert float(rows.sum()) == pytest.approx(expected, rel=tolerance)
+    assert tensors.squared_distance(a, a) == 0.0
 
 
 def test_views_with_other_strides_are_not_mistaken_for_the_same() -> None:

@@ -5,9 +5,10 @@ A *player* is a list of tensors. Everything here treats that list as one long ve
 about the player is then a Python float in the first case and a float64 tensor with one entry per
 row in the second; `neada.scalars` does arithmetic that means the same on both.
 
-Sums are accumulated in float64 whatever the dtype of the tensors, so that a float32 player takes
-the same decisions as a float64 one. Lists go through torch's foreach kernels; a list of one
-tensor takes the plain kernel, which has half the overhead.
+Inner products are computed in float64 whatever the dtype of the tensors, and sums of squares are
+accumulated in it, so that a float32 player takes the same decisions as a float64 one. Lists go
+through torch's foreach kernels; a list of one tensor takes the plain kernel, which has half the
+overhead.
 """
 
 import math
@@ -36,8 +37,8 @@ __all__ = [
     "squared_norm",
 ]
 
-# Sums go over pieces of this many elements: the float64 copy of a piece stays in the cache, and is
-# small enough that the allocator does not ask the system for fresh pages every time.
+# Sums go over pieces of this many elements: a copy of a piece stays in the cache, and is small
+# enough that the allocator does not ask the system for fresh pages every time.
 _CHUNK = 1 << 17
 
 
@@ -80,7 +81,9 @@ def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "
 
 def squared_norm(tensors: Sequence[Tensor], rowwise: bool = False) -> Scalar:
     """The squared Euclidean norm of the player, or of each of its rows."""
-    return dot(tensors, tensors, rowwise)
+    if rowwise:
+        return dot(tensors, tensors, rowwise)
+    return _sum_over_pieces(_piece_norm, tensors, tensors)
 
 
 def squared_distance(
@@ -118,14 +121,25 @@ def _sum_over_pieces(
 def _piece_dot(a: Tensor, b: Tensor) -> float:
     if a.dtype == torch.float64:
         return torch.dot(a, b).item()
-    left = a.double()
-    same = a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
-    return torch.dot(left, left if same else b.double()).item()
+    return torch.dot(a.double(), b.double()).item()
+
+
+def _piece_norm(a: Tensor, _: Tensor) -> float:
+    if a.dtype == torch.float64:
+        return torch.dot(a, a).item()
+    if a.dtype == torch.float32:
+        # Nothing cancels in a sum of squares, so one piece of it may be summed in float32, three
+        # times as fast; but not where the squares come near the ends of their range.
+        norm_sq = torch.dot(a, a).item()
+        if 1e-25 < norm_sq < 1e35:
+            return norm_sq
+    wide = a.double()
+    return torch.dot(wide, wide).item()
 
 
 def _piece_distance(a: Tensor, b: Tensor) -> float:
-    apart = (a - b).double()
-    return torch.dot(apart, apart).item()
+    apart = a - b
+    return _piece_norm(apart, apart)
 
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
