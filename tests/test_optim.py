@@ -1,47 +1,22 @@
-"""Every optimizer through one battery; what is special to one has a file of its own."""
-
-import copy
-import io
-import pickle
+"""Every optimizer against its reference, as a torch optimizer, and to the solution in a box."""
 
 import numpy as np
 import pytest
 import torch
 
 from neada import sets
-from neada.optim import NonFiniteGradient
-from optimizers import CASES, NAMES, Case, Problem, take_step
-
-every_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
-with_rows = pytest.mark.parametrize(
-    "case", [c for c in CASES if c.rowwise], ids=[c.name for c in CASES if c.rowwise]
+from optimizers import (
+    CASES,
+    Case,
+    Problem,
+    every_case,
+    feed,
+    leaf,
+    make,
+    run,
+    take_step,
+    with_sets,
 )
-with_sets = pytest.mark.parametrize(
-    "case", [c for c in CASES if c.takes_sets], ids=[c.name for c in CASES if c.takes_sets]
-)
-
-
-def leaf(values: object, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.tensor(np.array(values), dtype=dtype).requires_grad_()
-
-
-def make(case: Case, params: object, **kwargs: object) -> torch.optim.Optimizer:
-    return case.make(params, **{**case.kwargs, **kwargs})
-
-
-def run(case: Case, optimizer: torch.optim.Optimizer, w: torch.Tensor, num_steps: int) -> None:
-    problem = Problem(dimension=w.shape[-1])
-    for _ in range(num_steps):
-        take_step(optimizer, case, lambda: problem.torch_value(w))
-
-
-def feed(optimizer: torch.optim.Optimizer, params: list[torch.Tensor], gradient: object) -> None:
-    """Put a flat gradient into the parameters, in order."""
-    flat = torch.as_tensor(gradient)
-    for p in params:
-        p.grad = flat[: p.numel()].reshape(p.shape).to(p.dtype).clone()
-        flat = flat[p.numel() :]
-
 
 # Against the references.
 
@@ -115,61 +90,6 @@ def test_maximising_equals_minimising_the_negative(case: Case) -> None:
         take_step(maximise, case, lambda: problem.torch_value(high), sign=-1.0)
     assert torch.equal(low, high)
     assert not torch.equal(low, torch.zeros_like(low))
-
-
-@every_case
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_200_steps_equal_100_saved_loaded_and_100_more(case: Case, dtype: torch.dtype) -> None:
-    whole, half = leaf(np.zeros(6), dtype), leaf(np.zeros(6), dtype)
-    run(case, make(case, [whole]), whole, 200)
-    first = make(case, [half])
-    run(case, first, half, 100)
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
-    file.seek(0)
-    second = make(case, [half])
-    second.load_state_dict(torch.load(file, weights_only=True))
-    run(case, second, half, 100)
-    assert torch.equal(whole, half)
-
-
-@with_rows
-def test_rows_are_resumed_exactly(case: Case) -> None:
-    start = np.random.default_rng(2).normal(size=(3, 6))
-    whole, half = leaf(start, torch.float32), leaf(start, torch.float32)
-    run(case, make(case, [whole], rowwise=True), whole, 40)
-    first = make(case, [half], rowwise=True)
-    run(case, first, half, 20)
-    saved = first.state_dict()
-    run(case, first, half.detach().clone().requires_grad_(), 0)
-    second = make(case, [half], rowwise=True)
-    second.load_state_dict(saved)
-    run(case, second, half, 20)
-    assert torch.equal(whole, half)
-
-
-@every_case
-def test_a_saved_state_does_not_change_with_further_steps(case: Case) -> None:
-    w = leaf(np.zeros(6))
-    optimizer = make(case, [w])
-    run(case, optimizer, w, 5)
-    saved = optimizer.state_dict()["param_groups"]
-    before = copy.deepcopy(saved)
-    run(case, optimizer, w, 5)
-    assert saved == before
-
-
-@every_case
-def test_deep_copies_and_pickles_go_on_alike(case: Case) -> None:
-    w = leaf(np.zeros(6))
-    optimizer = make(case, [w])
-    run(case, optimizer, w, 5)
-    twin, twin_w = copy.deepcopy((optimizer, w))
-    pickled, pickled_w = pickle.loads(pickle.dumps((optimizer, w)))
-    for o, p in ((optimizer, w), (twin, twin_w), (pickled, pickled_w)):
-        run(case, o, p, 5)
-    assert torch.equal(w, twin_w)
-    assert torch.equal(w, pickled_w)
 
 
 @every_case
@@ -278,217 +198,6 @@ def test_learning_rate_schedulers_work(case: Case) -> None:
     torch.testing.assert_close(10.0 * (slow - before), fast - before, rtol=1e-12, atol=0.0)
 
 
-# What is refused.
-
-
-@pytest.mark.parametrize(
-    ("case", "kwargs", "message"),
-    [(case, kwargs, message) for case in CASES for kwargs, message in case.bad],
-    ids=lambda entry: entry.name if isinstance(entry, Case) else None,
-)
-def test_bad_arguments_are_named(case: Case, kwargs: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(case, [leaf(np.zeros(2))], **kwargs)
-    name = next(iter(kwargs))
-    if name not in case.make.shared:
-        with pytest.raises(ValueError, match=message):
-            make(case, [{"params": [leaf(np.zeros(2))], **kwargs}])
-
-
-@every_case
-def test_shared_arguments_cannot_differ_between_groups(case: Case) -> None:
-    for name in case.make.shared:
-        groups = [{"params": [leaf(np.zeros(2))]}, {"params": [leaf(np.zeros(2))], name: "other"}]
-        with pytest.raises(ValueError, match=f"{name} is one number for the whole player"):
-            make(case, groups)
-
-
-@every_case
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_non_finite_gradient_is_named_and_changes_nothing(case: Case, bad: float) -> None:
-    first, second = leaf(np.zeros(6)), leaf(np.zeros((2, 3)))
-    optimizer = make(case, [first, second])
-    problem = Problem()
-    value = lambda: problem.torch_value(first + second.flatten())  # noqa: E731
-    for _ in range(3):
-        take_step(optimizer, case, value)
-    before = copy.deepcopy((first.detach(), second.detach(), optimizer.state_dict()))
-    first.grad, second.grad = torch.zeros_like(first), torch.zeros_like(second)
-    second.grad[1, 2] = bad
-    with pytest.raises(NonFiniteGradient, match=r"parameter 1, shape \(2, 3\), has 1 non-finite"):
-        optimizer.step(value, value=1.0)  # type: ignore[call-arg]
-    after = (first.detach(), second.detach(), optimizer.state_dict())
-    assert repr(after) == repr(before)
-
-
-@every_case
-def test_sparse_gradients_are_refused(case: Case) -> None:
-    w = leaf(np.zeros(3))
-    w.grad = torch.zeros(3, dtype=torch.float64).to_sparse()
-    with pytest.raises(RuntimeError, match="does not support sparse gradients"):
-        make(case, [w]).step(value=0.0)  # type: ignore[call-arg]
-
-
-@every_case
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ([torch.zeros(2, dtype=torch.complex64)], "is complex"),
-        ([torch.zeros(2), torch.zeros(2, dtype=torch.float64)], "convert them to one dtype"),
-        ([torch.zeros(2, dtype=torch.int64)], "a floating dtype is needed"),
-    ],
-    ids=["complex", "mixed", "integer"],
-)
-def test_dtypes_that_cannot_be_a_player(
-    case: Case, params: list[torch.Tensor], message: str
-) -> None:
-    with pytest.raises(TypeError, match=message):
-        make(case, params)
-
-
-@every_case
-def test_an_empty_player_is_refused(case: Case) -> None:
-    with pytest.raises(ValueError, match="empty parameter list"):
-        make(case, [])
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c.needs != "gradient"], ids=lambda c: c.name)
-def test_a_missing_value_or_closure_is_asked_for(case: Case) -> None:
-    w = leaf(np.zeros(2))
-    w.grad = torch.ones_like(w)
-    with pytest.raises(ValueError, match="needs the value of the objective"):
-        make(case, [w]).step()
-    if case.needs == "closure":
-        with pytest.raises(ValueError, match="needs a closure"):
-            make(case, [w]).step(value=1.0)  # type: ignore[call-arg]
-    with pytest.raises(FloatingPointError, match="not finite at the current point"):
-        make(case, [w]).step(lambda: 0.0, value=float("nan"))  # type: ignore[call-arg]
-    assert torch.equal(w, torch.zeros(2, dtype=torch.float64))
-
-
-# Rows.
-
-
-@with_rows
-def test_a_row_equals_the_same_problem_alone(case: Case) -> None:
-    problem = Problem()
-    start = np.random.default_rng(3).normal(size=(4, 6))
-    rows = leaf(start)
-    alone = [leaf(row[None]) for row in start]
-    together = make(case, [rows], rowwise=True)
-    separate = [make(case, [w]) for w in alone]
-    for _ in range(12):
-        take_step(together, case, lambda: problem.torch_value(rows))
-        for w, optimizer in zip(alone, separate, strict=True):
-            take_step(optimizer, case, lambda w=w: problem.torch_value(w).sum())
-    torch.testing.assert_close(rows, torch.cat(alone), rtol=1e-8, atol=1e-10)
-
-
-@with_rows
-def test_a_row_with_zero_gradient_rests_as_it_would_alone(case: Case) -> None:
-    """Rows start and stop moving at different times; each must equal its own run."""
-    generator = np.random.default_rng(4)
-    pauses = np.array([[1, 1, 0, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0, 1, 1], [1] * 8]).T
-    rows, alone = leaf(np.zeros((3, 2))), [leaf(np.zeros((1, 2))) for _ in range(3)]
-    together = make(case, [rows], rowwise=True)
-    separate = [make(case, [w]) for w in alone]
-    targets = torch.as_tensor(generator.normal(size=(3, 2)))
-
-    def value(w: torch.Tensor, target: torch.Tensor, moving: torch.Tensor) -> torch.Tensor:
-        return (((w - target) ** 2).sum(-1) + 1.0) * moving + 1.0
-
-    for moving in torch.as_tensor(pauses, dtype=torch.float64):
-        take_step(together, case, lambda m=moving: value(rows, targets, m))
-        for i, (w, optimizer) in enumerate(zip(alone, separate, strict=True)):
-            take_step(optimizer, case, lambda i=i, w=w, m=moving: value(w, targets[i], m[i]).sum())
-    torch.testing.assert_close(rows, torch.cat(alone), rtol=1e-9, atol=1e-12)
-
-
-@with_rows
-def test_rows_must_agree_and_sets_must_not_tie_them(case: Case) -> None:
-    with pytest.raises(ValueError, match="the same number of rows"):
-        make(case, [leaf(np.zeros((2, 3))), leaf(np.zeros((3, 3)))], rowwise=True)
-    with pytest.raises(ValueError, match="has no rows"):
-        make(case, [leaf(0.0)], rowwise=True)
-    if case.takes_sets:
-        with pytest.raises(ValueError, match="ties the rows together"):
-            make(case, [leaf(np.zeros((2, 3)))], rowwise=True, constraint=sets.L2Ball(1.0))
-
-
-@with_rows
-def test_rows_in_their_own_balls_equal_runs_alone(case: Case) -> None:
-    if not case.takes_sets:
-        pytest.skip("this variant has no version for sets")
-    problem = Problem()
-    radii = torch.tensor([0.3, 0.6, 5.0], dtype=torch.float64)
-    rows = leaf(np.zeros((3, 6)))
-    alone = [leaf(np.zeros((1, 6))) for _ in radii]
-    together = make(case, [rows], rowwise=True, constraint=sets.L2Ball(radii, per_sample=True))
-    separate = [
-        make(case, [w], constraint=sets.L2Ball(float(r))) for w, r in zip(alone, radii, strict=True)
-    ]
-    for _ in range(20):
-        take_step(together, case, lambda: problem.torch_value(rows))
-        for w, optimizer in zip(alone, separate, strict=True):
-            take_step(optimizer, case, lambda w=w: problem.torch_value(w).sum())
-    torch.testing.assert_close(rows, torch.cat(alone), rtol=1e-7, atol=1e-9)
-
-
-# State.
-
-
-@every_case
-def test_reset_forgets_everything_but_the_point(case: Case) -> None:
-    used, fresh = leaf(np.zeros(6)), leaf(np.zeros(6))
-    optimizer = make(case, [used])
-    run(case, optimizer, used, 7)
-    fresh.data.copy_(used.data)
-    optimizer.reset()
-    run(case, optimizer, used, 7)
-    run(case, make(case, [fresh]), fresh, 7)
-    assert torch.equal(used, fresh)
-
-
-@every_case
-def test_reset_keeping_everything_changes_no_iterate(case: Case) -> None:
-    used, kept = leaf(np.zeros(6)), leaf(np.zeros(6))
-    plain, resetting = make(case, [used]), make(case, [kept])
-    for _ in range(3):
-        run(case, plain, used, 4)
-        run(case, resetting, kept, 4)
-        resetting.reset(keep="everything")
-    assert torch.equal(used, kept)
-
-
-@every_case
-def test_keeping_the_step_needs_a_step(case: Case) -> None:
-    w = leaf(np.zeros(6))
-    optimizer = make(case, [w])
-    run(case, optimizer, w, 5)
-    if not case.make.step_numbers:
-        with pytest.raises(ValueError, match="has no step size to keep"):
-            optimizer.reset(keep="step")
-        return
-    optimizer.reset(keep="step")
-    assert not optimizer.state
-    assert set(optimizer.param_groups[0]["numbers"]) == set(case.make.step_numbers)
-    with pytest.raises(ValueError, match="keep must be one of"):
-        optimizer.reset(keep="all")
-
-
-@every_case
-def test_a_zero_gradient_changes_no_state(case: Case) -> None:
-    w = leaf(np.zeros(6))
-    optimizer = make(case, [w])
-    if not optimizer._rests_at_zero_gradient():
-        pytest.skip("follows its formula, or records the point as the best")
-    run(case, optimizer, w, 4)
-    before = repr((w.detach(), optimizer.state_dict()))
-    w.grad = torch.zeros_like(w)
-    optimizer.step(lambda: 1.0, value=1.0)  # type: ignore[call-arg]
-    assert repr((w.detach(), optimizer.state_dict())) == before
-
-
 # Convergence.
 
 
@@ -514,4 +223,6 @@ def test_reaches_the_solution_of_a_quadratic_in_a_box(case: Case) -> None:
         with getattr(optimizer, case.answer)():
             found = w.detach().clone()
     assert bool(box.contains(found))
+    if case.accuracy is None:
+        pytest.skip("a moving cap with a loose bound promises no convergence")
     assert float((found - solution).norm()) <= case.accuracy

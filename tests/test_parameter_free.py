@@ -78,7 +78,7 @@ def test_maximising_and_sets() -> None:
 
 def test_bad_input_and_failures_leave_the_start() -> None:
     params = player()
-    with pytest.raises(ValueError, match="budget must be a number at least 4"):
+    with pytest.raises(ValueError, match="budget must be a whole number at least 4"):
         parameter_free_sgd(closure_of(params), params, 3)
     with pytest.raises(ValueError, match="empty parameter list"):
         parameter_free_sgd(closure_of(params), [], 100)

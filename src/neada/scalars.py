@@ -20,6 +20,7 @@ __all__ = [
     "is_finite",
     "maximum",
     "minimum",
+    "negate",
     "sqrt",
     "where",
 ]
@@ -90,6 +91,11 @@ def all_true(flag: Flag) -> bool:
 def any_true(flag: Flag) -> bool:
     """Whether a condition holds for some row."""
     return bool(flag.any()) if isinstance(flag, Tensor) else flag
+
+
+def negate(a: Flag) -> Flag:
+    """Logical not (Python's `~` is bitwise on a bool)."""
+    return ~a if isinstance(a, Tensor) else not a
 
 
 def _as_tensors(a: Scalar, b: Scalar, like: Tensor | None = None) -> tuple[Tensor, Tensor]:

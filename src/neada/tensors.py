@@ -18,13 +18,14 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from neada.scalars import Scalar
+from neada.scalars import Flag, Scalar
 
 __all__ = [
     "NonFiniteGradient",
     "add_scaled_",
-    "check_finite",
+    "blend_",
     "check_player",
+    "check_squares",
     "clone",
     "copy_",
     "difference",
@@ -129,8 +130,9 @@ def _piece_norm(a: Tensor, _: Tensor) -> float:
         return torch.dot(a, a).item()
     if a.dtype == torch.float32:
         # Nothing cancels in a sum of squares, so one piece of it may be summed in float32, three
-        # times as fast; but not where the squares come near the ends of their range.
-        norm_sq = torch.dot(a, a).item()
+        # times as fast, by torch's pairwise sum (a dot product loses four digits on a piece of
+        # equal entries); but not where the squares come near the ends of their range.
+        norm_sq = a.square().sum().item()
         if 1e-25 < norm_sq < 1e35:
             return norm_sq
     wide = a.double()
@@ -143,7 +145,8 @@ def _piece_distance(a: Tensor, b: Tensor) -> float:
 
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
-    a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+    shape = (len(a), math.prod(a.shape[1:]))  # -1 would not do for a batch of no rows
+    a, b = a.reshape(shape), b.reshape(shape)
     result: Tensor = torch.linalg.vecdot(a.double(), b.double(), dim=1)
     return result
 
@@ -177,14 +180,13 @@ def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 def add_scaled_(targets: Sequence[Tensor], tensors: Sequence[Tensor], scale: Scalar) -> None:
     """`targets += scale * tensors`, each row by its own scale if there is one per row."""
-    if isinstance(scale, Tensor):
+    if _exceeds(scale, targets[0].dtype):
+        for target, tensor in zip(targets, tensors, strict=True):
+            target.add_(_product(tensor, scale))
+    elif isinstance(scale, Tensor):
         for target, tensor in zip(targets, tensors, strict=True):
             target.addcmul_(tensor, _per_row(scale, target))
-        return
-    # torch refuses a factor beyond the range of the dtype; the sum overflows by itself.
-    largest = torch.finfo(targets[0].dtype).max
-    scale = min(max(scale, -largest), largest)
-    if len(targets) == 1:
+    elif len(targets) == 1:
         targets[0].add_(tensors[0], alpha=scale)
     else:
         torch._foreach_add_(list(targets), list(tensors), alpha=scale)
@@ -193,7 +195,10 @@ def add_scaled_(targets: Sequence[Tensor], tensors: Sequence[Tensor], scale: Sca
 def scale_(tensors: Sequence[Tensor], scale: Scalar) -> None:
     """`tensors *= scale`, each row by its own scale if there is one per row."""
     for tensor in tensors:
-        tensor.mul_(_per_row(scale, tensor) if isinstance(scale, Tensor) else scale)
+        if _exceeds(scale, tensor.dtype):
+            tensor.copy_(_product(tensor, scale))
+        else:
+            tensor.mul_(_per_row(scale, tensor) if isinstance(scale, Tensor) else scale)
 
 
 def interpolate_(targets: Sequence[Tensor], tensors: Sequence[Tensor], weight: Scalar) -> None:
@@ -202,18 +207,53 @@ def interpolate_(targets: Sequence[Tensor], tensors: Sequence[Tensor], weight: S
         target.lerp_(tensor, _per_row(weight, target) if isinstance(weight, Tensor) else weight)
 
 
+def blend_(targets: Sequence[Tensor], tensors: Sequence[Tensor], rows: Flag) -> None:
+    """Write `tensors` into `targets` where the flag holds: everywhere, nowhere, or in some rows."""
+    if isinstance(rows, Tensor):
+        for target, tensor in zip(targets, tensors, strict=True):
+            chosen = rows.reshape(-1, *[1] * (target.dim() - 1))
+            target.copy_(torch.where(chosen, tensor, target))
+    elif rows:
+        copy_(targets, tensors)
+
+
+def _exceeds(scale: Scalar, dtype: torch.dtype) -> bool:
+    """Whether a factor is too large for the dtype, though its product with a tensor may not be."""
+    if dtype == torch.float64:
+        return False
+    largest = torch.finfo(dtype).max
+    if isinstance(scale, Tensor):
+        return bool((scale.abs() > largest).any())
+    return not -largest <= scale <= largest
+
+
+def _product(tensor: Tensor, scale: Scalar) -> Tensor:
+    """`scale * tensor` by way of float64; an infinite factor times 0 is 0."""
+    wide = tensor.double()
+    factor = scale.reshape(-1, *[1] * (tensor.dim() - 1)) if isinstance(scale, Tensor) else scale
+    return torch.where(wide == 0.0, 0.0, wide * factor).to(tensor.dtype)
+
+
 def _per_row(scale: Tensor, like: Tensor) -> Tensor:
     """Reshape one number per row so that it broadcasts over the rows of `like`."""
     return scale.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
 
 
-def check_finite(gradients: Sequence[Tensor | None]) -> None:
-    """Raise `NonFiniteGradient` if some entry is not finite, at the cost of one sum per tensor."""
-    for gradient in gradients:
-        # A finite sum has finite terms only; one that is not may also have overflowed.
-        if gradient is not None and not math.isfinite(gradient.sum().item()):
-            _raise_for_bad_entries(gradients)
-            return
+def check_squares(gradients: Sequence[Tensor | None]) -> None:
+    """Raise `NonFiniteGradient` if some entry, or its square in its own dtype, is not finite.
+
+    For methods that keep squares of single entries. A finite sum of squares has finite terms
+    only, so one sum per tensor is the test; the entries are searched only after it has failed.
+    """
+    for i, gradient in enumerate(gradients):
+        if gradient is None or math.isfinite(gradient.square().sum().item()):
+            continue
+        _raise_for_bad_entries(gradients)
+        if not bool(gradient.square().isfinite().all()):
+            raise NonFiniteGradient(
+                f"the squared gradient of parameter {i} overflows {gradient.dtype}; nothing was "
+                "changed: rescale the objective or use float64"
+            )
 
 
 def raise_non_finite(gradients: Sequence[Tensor | None]) -> NoReturn:

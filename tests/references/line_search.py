@@ -15,8 +15,8 @@ class Backtracking(Reference):
 
     The safe rule, once a step has been accepted: with s the trial step (already grown) and
     d = P(w - s g) - w, if |d|^2/(2 s) <= 10 tau no values are evaluated, and the step is taken with
-    the last accepted s, which stays. Here tau = 10 eps max |value| over the iterates so far, the
-    current one included. When safe, tau is also the slack of every acceptance test.
+    the last accepted s, which stays. Here tau = 10 eps max(|value|, |value at the iterate before|).
+    When safe, tau is also the slack of every acceptance test.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Backtracking(Reference):
         self.safe = safe
         self.s = lr
         self.accepted = False  # has any step been accepted?
-        self.largest_value = 0.0
+        self.last_size = 0.0
         self.num_values = 0
         self.num_backtracks = 0  # in the last iteration
 
@@ -60,8 +60,8 @@ class Backtracking(Reference):
         value = needed(value)
         if phi is None:
             raise ValueError("a line search needs phi")
-        self.largest_value = max(self.largest_value, abs(value))
-        tau = 10.0 * float(np.finfo(np.float64).eps) * self.largest_value
+        tau = 10.0 * float(np.finfo(np.float64).eps) * max(self.last_size, abs(value))
+        self.last_size = abs(value)
 
         s = min(self.max_step, self.grow * self.s) if self.accepted else self.s
         if self.safe and self.accepted:
@@ -94,7 +94,6 @@ class Backtracking(Reference):
             "step": self.s,
             "num_backtracks": self.num_backtracks,
             "num_values": self.num_values,
-            "largest_value": self.largest_value,
         }
 
 

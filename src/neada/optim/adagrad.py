@@ -131,7 +131,12 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         for group, span in active.spans:
             grads, constraint = active.grads[span], group["constraint"]
             if constraint is not None:
-                grads = constraint.gradient_mapping(active.params[span], tensors.negative(grads))
+                place = {id(p): g for p, g in zip(active.params[span], grads, strict=True)}
+                ascent = [-place.get(id(p), torch.zeros_like(p)) for p in group["params"]]
+                everywhere = constraint.gradient_mapping(group["params"], ascent)
+                grads = [
+                    g for p, g in zip(group["params"], everywhere, strict=True) if id(p) in place
+                ]
             mapping += grads
         return mapping
 

@@ -125,9 +125,10 @@ class AdGD(PlayerOptimizer):
         )
 
     def _check(self, group: Group) -> None:
-        if group["lr"] is not None:
-            check_number("lr", group["lr"])
         check_choice("variant", group["variant"], (None, *_RULES))
+        if group["lr"] is None:
+            group["lr"] = self._default_step(group["params"][0].dtype)
+        check_number("lr", group["lr"])
 
     def _check_constraint(self, group: Group, constraint: Set | None) -> None:
         super()._check_constraint(group, constraint)
@@ -145,15 +146,21 @@ class AdGD(PlayerOptimizer):
         has_set = any(group["constraint"] is not None for group in self.param_groups)
         return "adapg" if has_set else "mm20lin"
 
+    def _default_step(self, dtype: torch.dtype) -> float:
+        # The second step is as good as the difference of the first two gradients: it must not
+        # drown in the rounding of float32.
+        rounding: float = torch.finfo(dtype).eps ** 0.5
+        return max(_RULES[self._variant()].first_step, rounding)
+
     def _rests_at_zero_gradient(self) -> bool:
         return self._variant() != "accel"  # momentum goes on
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head, rule = self.param_groups[0], _RULES[self._variant()]
-        # The second step is as good as the difference of the first two gradients: it must not
-        # drown in the rounding of float32.
-        default = max(rule.first_step, torch.finfo(active.params[0].dtype).eps ** 0.5)
-        step = head["numbers"].get("step", default if head["lr"] is None else head["lr"])
+        # The default follows the variant, which may have changed with a set given later.
+        given = self.defaults["lr"] is not None
+        first = head["lr"] if given else self._default_step(active.params[0].dtype)
+        step = head["numbers"].get("step", first)
         numbers = {"step": step, "growth": rule.first_growth, "moved_sq": 0.0}
         if self._variant() == "accel":
             numbers |= {"convexity": 1.0 / step, "convexity_growth": rule.first_growth}
@@ -210,13 +217,16 @@ class AdGD(PlayerOptimizer):
             sqrt(rule.growth(numbers["growth"])) * last,
             rule.safeguard(last, smoothness, curvature),
         )
-        usable = (moved_sq > 0.0) & is_finite(step) & (step > 0.0)
+        # Two equal gradients bound nothing: go on growing, as along a straight slope.
+        step = where(is_finite(step), step, 2.0 * last)
+        usable = (moved_sq > 0.0) & (step > 0.0)
         numbers["step"] = where(usable, step, last)
         numbers["growth"] = where(usable, step / last, numbers["growth"])
         if self._variant() == "accel":
             last = numbers["convexity"]
             bound = sqrt(1.0 + numbers["convexity_growth"] / 2.0) * last
             convexity = minimum(bound, smoothness / 2.0)
+            usable = usable & (convexity > 0.0)
             numbers["convexity"] = where(usable, convexity, last)
             numbers["convexity_growth"] = where(
                 usable, convexity / last, numbers["convexity_growth"]

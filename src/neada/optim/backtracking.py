@@ -110,17 +110,18 @@ class Backtracking(LineSearch):
         check_number("c", group["c"], below=1.0)
         check_number("shrink", group["shrink"], below=1.0)
         check_number("grow", group["grow"], above=1.0, strict=False)
-        check_number("max_step", group["max_step"])
-        check_number("max_backtracks", group["max_backtracks"], above=1, strict=False)
+        check_number("max_step", group["max_step"], most=math.inf)
+        check_number("max_backtracks", group["max_backtracks"], above=1, strict=False, whole=True)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
-        return {"step": self.param_groups[0]["lr"], "accepted": 0.0, "largest_value": 0.0}
+        return {"step": self.param_groups[0]["lr"], "accepted": 0.0, "last_size": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         head = self.param_groups[0]
         value = objective.value("Backtracking")
-        largest = maximum(numbers["largest_value"], maximum(value, -value))
-        rounding = 10.0 * objective.precision * largest if head["safe"] else 0.0
+        size = maximum(value, -value)
+        seen = maximum(numbers["last_size"], size)
+        rounding = 10.0 * objective.precision * seen if head["safe"] else 0.0
         accepted = numbers["accepted"] > 0.0
         trial = where(accepted, head["grow"] * numbers["step"], numbers["step"])
         trial = minimum(trial, head["max_step"])
@@ -133,7 +134,7 @@ class Backtracking(LineSearch):
         )
         numbers["step"] = step
         numbers["accepted"] = where(passed, 1.0, numbers["accepted"])
-        numbers["largest_value"] = largest
+        numbers["last_size"] = size
 
     def _decrease(self, active: Active, displacement: list[Tensor], step: Scalar) -> Scalar:
         moved_sq = tensors.squared_norm(displacement, self._rowwise)
@@ -148,7 +149,7 @@ class Backtracking(LineSearch):
         with_set = self._has_set(active)
         moved_sq = step * step * active.norm_sq
         if with_set and not all_true(moved_sq <= 2.0 * step * tolerance):
-            start = tensors.clone(active.params)
+            start = tensors.clone(active.touched)
             moved_sq = tensors.squared_norm(self._try(active, start, step), self._rowwise)
-            tensors.copy_(active.params, start)
+            tensors.copy_(active.touched, start)
         return moved_sq <= 2.0 * step * tolerance

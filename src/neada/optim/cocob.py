@@ -1,7 +1,7 @@
 """COCOB: continuous coin betting per coordinate (Orabona & Tommasi 2017, arXiv:1705.07795)."""
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch.optim.optimizer import ParamsT
@@ -48,8 +48,6 @@ class COCOB(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    uses_gradient_norm: ClassVar[bool] = False
-
     def __init__(
         self,
         params: ParamsT,
@@ -61,9 +59,6 @@ class COCOB(PlayerOptimizer):
     ) -> None:
         defaults = {"alpha": alpha, "scale0": scale0}
         super().__init__(params, defaults, maximize=maximize, constraint=constraint)
-
-    def _rests_at_zero_gradient(self) -> bool:
-        return False  # the formula itself leaves everything as it is
 
     def _check(self, group: Group) -> None:
         check_number("alpha", group["alpha"])
@@ -86,11 +81,10 @@ class COCOB(PlayerOptimizer):
             largest = self._vectors("largest", params, smallest)
             torch._foreach_maximum_(largest, sizes[span])
             bets = torch._foreach_add(largest, rewards[span])
-            torch._foreach_mul_(bets, sums[span])
             spread = torch._foreach_add(absolute_sums[span], largest)
             torch._foreach_maximum_(spread, torch._foreach_mul(largest, group["alpha"]))
-            torch._foreach_mul_(spread, largest)
-            torch._foreach_div_(bets, spread)
+            torch._foreach_div_(bets, spread)  # divided twice: a product of two could overflow
+            torch._foreach_mul_(bets, torch._foreach_div(sums[span], largest))
             torch._foreach_copy_(params, starts[span])
             torch._foreach_add_(params, bets)
         self._project(active)

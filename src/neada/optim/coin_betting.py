@@ -122,8 +122,8 @@ class CoinBetting(PlayerOptimizer):
         if head["bound"] is None:
             numbers["scale"] = maximum(numbers["scale"], norm)
         gradient = tensors.clone(active.grads)
-        # A row at rest may not have seen a gradient yet, and then has no scale.
-        inverse = where(numbers["scale"] > 0.0, divide(1.0, numbers["scale"]), 0.0)
+        # A gradient beyond the bound is cut to it: a bet lost by more than it was is ruin.
+        inverse = divide(1.0, maximum(numbers["scale"], norm))
         tensors.scale_(gradient, inverse)
         proposed = self._vectors("proposed", active.params, torch.clone)
         if self._has_set(active):

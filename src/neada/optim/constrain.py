@@ -15,7 +15,7 @@ __all__ = ["constrain", "constraints"]
 _OptimizerT = TypeVar("_OptimizerT", bound=Optimizer)
 
 # The sets of optimizers that are not ours; ours carry them in their groups.
-_sets: "WeakKeyDictionary[Optimizer, list[Set | None]]" = WeakKeyDictionary()
+_sets: "WeakKeyDictionary[Optimizer, Set | list[Set | None] | None]" = WeakKeyDictionary()
 
 
 def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | None) -> _OptimizerT:
@@ -63,7 +63,7 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
         return optimizer
     if optimizer not in _sets:
         optimizer.register_step_post_hook(_project)
-    _sets[optimizer] = given
+    _sets[optimizer] = list(constraint) if isinstance(constraint, Sequence) else constraint
     return optimizer
 
 
@@ -71,7 +71,9 @@ def constraints(optimizer: Optimizer) -> list[Set | None]:
     """The set of each parameter group, None where there is none."""
     if isinstance(optimizer, PlayerOptimizer):
         return [group["constraint"] for group in optimizer.param_groups]
-    known = _sets.get(optimizer, [])
+    known = _sets.get(optimizer)
+    if not isinstance(known, list):  # one set for every group, also for groups added later
+        return [known] * len(optimizer.param_groups)
     return known + [None] * (len(optimizer.param_groups) - len(known))
 
 

@@ -11,7 +11,7 @@ from neada import tensors
 from neada.optim.arguments import check_number
 from neada.optim.objective import Objective
 from neada.optim.player import Active, Group, PlayerOptimizer
-from neada.optim.polyak import Bound, check_bound
+from neada.optim.polyak import Bound, check_bound, lower_bound
 from neada.scalars import Scalar, divide, maximum, minimum, where
 from neada.sets import Set
 
@@ -79,7 +79,7 @@ class HazanKakade(PlayerOptimizer):
 
     def _check(self, group: Group) -> None:
         check_bound(group["f_bound"])
-        check_number("epoch_steps", group["epoch_steps"], above=1, strict=False)
+        check_number("epoch_steps", group["epoch_steps"], above=1, strict=False, whole=True)
 
     @contextmanager
     def best(self) -> Iterator[None]:
@@ -89,11 +89,8 @@ class HazanKakade(PlayerOptimizer):
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head = self.param_groups[0]
-        bound = head["f_bound"]() if callable(head["f_bound"]) else head["f_bound"]
-        if isinstance(bound, torch.Tensor):
-            bound = bound.detach().double()
         return {
-            "bound": -bound if head["maximize"] else bound,
+            "bound": lower_bound(head["f_bound"], head["maximize"]),
             "steps_done": 0.0,
             "epoch_best": float("inf"),
             "best_value": float("inf"),

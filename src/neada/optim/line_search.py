@@ -22,10 +22,11 @@ class LineSearch(PlayerOptimizer):
         return {"step": self.param_groups[0]["lr"]}
 
     def _try(self, active: Active, start: list[Tensor], step: Scalar) -> list[Tensor]:
-        """Put the player at P(w - step g) and return the displacement."""
-        tensors.copy_(active.params, start)
+        """Put the player at P(w - step g) and return the displacement of what has a gradient."""
+        tensors.copy_(active.touched, start)
+        before = tensors.clone(active.params)
         self._descend(active, step)
-        return tensors.difference(active.params, start)
+        return tensors.difference(active.params, before)
 
     def _search(
         self,
@@ -53,7 +54,7 @@ class LineSearch(PlayerOptimizer):
         shrink = self.param_groups[0]["shrink"]
         objective.require_closure(type(self).__name__)
         passed: Flag = untested
-        with restore_on_error(active.params) as start:
+        with restore_on_error(active.touched) as start:
             for trial_number in range(num_trials):
                 if trial_number > 0:
                     step = where(passed, step, step * shrink)

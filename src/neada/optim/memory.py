@@ -30,6 +30,7 @@ class RememberingOptimizer(Optimizer):
     step_numbers: ClassVar[tuple[str, ...]] = ()
     """The numbers that `reset(keep="step")` keeps."""
 
+    @torch.no_grad()
     def reset(self, keep: Keep = "nothing") -> None:
         """Forget the past of the method; the parameters stay where they are.
 
@@ -96,19 +97,35 @@ class RememberingOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state; sets and callables stay as this optimizer has them."""
-        own = [
-            {name: entry for name, entry in group.items() if _is_configuration(entry)}
-            for group in self.param_groups
-        ]
+        own = [dict(group) for group in self.param_groups]
+        self._check_origin(state_dict)
         super().load_state_dict(state_dict)
-        for group, configuration in zip(self.param_groups, own, strict=True):
-            group.setdefault("constraint", None)
-            group.update(configuration)
+        for group, mine in zip(self.param_groups, own, strict=True):
+            for name, entry in mine.items():
+                if _is_configuration(entry) or name not in group:
+                    group[name] = entry
         numbers = self._saved_numbers()
         device = self.param_groups[0]["params"][0].device
         for name, number in numbers.items():
             if isinstance(number, Tensor):
                 numbers[name] = number.to(device)
+
+    def _check_origin(self, state_dict: dict[str, Any]) -> None:
+        """Raise ValueError unless the state comes from the same method and as many rows."""
+        optional = {"constraint", "f_bound", "numbers"}
+        for group in state_dict["param_groups"]:
+            missing = set(self.defaults) - set(group) - optional
+            if missing:
+                raise ValueError(
+                    f"this state was not saved by {type(self).__name__}: it has no "
+                    f"{', '.join(sorted(missing))}"
+                )
+        for number in state_dict["param_groups"][0].get("numbers", {}).values():
+            if isinstance(number, Tensor) and len(number) != len(self._all_params()[0]):
+                raise ValueError(
+                    f"this state was saved for {len(number)} rows, but the parameters have "
+                    f"{len(self._all_params()[0])}"
+                )
 
     # What the methods use.
 
@@ -154,6 +171,20 @@ class RememberingOptimizer(Optimizer):
 
     def _fold_into_average(self, points: list[Tensor], weight: Scalar) -> None:
         tensors.interpolate_(self._vectors("average", points, torch.clone), points, weight)
+
+    @contextmanager
+    @torch.no_grad()
+    def rows_at_rest(self, rows: Tensor | None) -> Iterator[None]:
+        """Some rows stay as they are, whatever happens to them inside the block.
+
+        Args:
+            rows: One flag per row, true for those that rest; None for none.
+        """
+        if rows is None or not bool(rows.any()):
+            yield
+            return
+        with self._rows_at_rest(self._all_params(), self._saved_numbers(), rows):
+            yield
 
     @contextmanager
     def _rows_at_rest(

@@ -1,15 +1,16 @@
 """The value of the objective, as a one-player optimizer sees it: always to be minimised."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from neada.scalars import Scalar, all_true, is_finite
-from neada.tensors import clone
+from neada.tensors import clone, copy_
 
-__all__ = ["Closure", "Objective"]
+__all__ = ["Closure", "Objective", "restore_on_error"]
 
 Closure = Callable[[], "Tensor | float"]
 
@@ -74,7 +75,7 @@ class Objective:
         assert self._closure is not None
         if self._handed_over:
             with torch.no_grad():
-                value = self._signed(self._closure())
+                value = self._signed(self._evaluate_only())
         else:
             gradients = [param.grad for param in self._params]
             for param in self._params:
@@ -89,6 +90,18 @@ class Objective:
             return value.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
         return math.inf if math.isnan(value) else value
 
+    def _evaluate_only(self) -> "Tensor | float":
+        assert self._closure is not None
+        try:
+            return self._closure()
+        except RuntimeError as error:
+            if "does not require grad" not in str(error):
+                raise
+            raise ValueError(
+                "with value=..., the closure must only evaluate, but it called backward: leave "
+                "value out, or the backward"
+            ) from error
+
     @property
     def precision(self) -> float:
         """The rounding unit of the values: that of their dtype, or of the parameters'."""
@@ -97,6 +110,11 @@ class Objective:
 
     def _signed(self, value: Tensor | float) -> Scalar:
         if not self._rowwise:
+            if isinstance(value, Tensor) and value.numel() != 1:
+                raise ValueError(
+                    f"the objective must be one number, but has shape {tuple(value.shape)}: take "
+                    "its mean or sum, or construct the optimizer with rowwise=True"
+                )
             return self._sign * (value.item() if isinstance(value, Tensor) else float(value))
         num_rows = len(self._params[0])
         rows = torch.as_tensor(value, device=self._params[0].device).detach()
@@ -108,20 +126,12 @@ class Objective:
         return self._sign * rows.double()
 
 
-def restore_on_error(params: Sequence[Tensor]) -> "_RestoreOnError":
+@contextmanager
+def restore_on_error(params: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Put the parameters back if the block raises, so that no trial point is left behind."""
-    return _RestoreOnError(params)
-
-
-class _RestoreOnError:
-    def __init__(self, params: Sequence[Tensor]) -> None:
-        self.params = params
-        self.start = clone(params)
-
-    def __enter__(self) -> list[Tensor]:
-        return self.start
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None:
-            for param, start in zip(self.params, self.start, strict=True):
-                param.copy_(start)
+    start = clone(params)
+    try:
+        yield start
+    except BaseException:
+        copy_(params, start)
+        raise

@@ -80,11 +80,18 @@ def parameter_free_sgd(
         >>> bool(((w - 1.0) ** 2).sum() < 0.02)
         True
     """
+    if isinstance(params, Tensor):
+        raise TypeError("params must be a list of tensors, not one tensor: pass [tensor]")
     players = list(params)
     if not players:
         raise ValueError("parameter_free_sgd got an empty parameter list")
     tensors.check_player(players)
-    check_number("budget", budget, above=4, strict=False)
+    for i, param in enumerate(players):
+        if not (param.is_leaf and param.requires_grad):
+            raise ValueError(
+                f"parameter {i} gets no gradient: it must be a leaf tensor with requires_grad=True"
+            )
+    check_number("budget", budget, above=4, strict=False, whole=True)
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)
     check_number("beta", beta, strict=False)
@@ -107,6 +114,8 @@ class _Bisection:
         self.closure = closure
         self.params = params
         self.start = tensors.clone(params)
+        if constraint is not None:
+            constraint.project_(self.start)
         self.alpha = alpha
         self.beta = beta
         self.sign = -1.0 if maximize else 1.0
@@ -165,12 +174,12 @@ class _Bisection:
             total += norm_sq
             with torch.no_grad():
                 tensors.add_scaled_(self.params, gradients, -self.sign * lr)
+                if not math.isfinite(float(tensors.squared_norm(self.params))):
+                    return _Run(lr, mean, math.inf, 0.0)
                 if self.constraint is not None:
                     self.constraint.project_(self.params)
-                moved = tensors.difference(self.params, self.start)
-                farthest_sq = max(farthest_sq, float(tensors.squared_norm(moved)))
-        if not math.isfinite(farthest_sq):
-            return _Run(lr, mean, math.inf, 0.0)
+                moved_sq = tensors.squared_distance(self.params, self.start)
+                farthest_sq = max(farthest_sq, float(moved_sq))
         farthest = math.sqrt(farthest_sq)
         scale = math.sqrt(self.alpha * total + self.beta)
         return _Run(lr, mean, farthest, farthest / scale if scale > 0.0 else math.inf)
@@ -182,6 +191,10 @@ class _Bisection:
         with torch.enable_grad():
             self.closure()
         self.num_calls += 1
+        if all(param.grad is None for param in self.params):
+            raise ValueError(
+                "the closure left no gradient in any parameter: it must evaluate and call backward"
+            )
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from torch.optim.optimizer import ParamsT
 from neada import tensors
 from neada.optim.memory import RememberingOptimizer
 from neada.optim.objective import Closure, Objective
-from neada.scalars import Flag, Scalar, all_true, any_true, is_finite
+from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, where
 from neada.sets import Set
 
 __all__ = ["Active", "Group", "PlayerOptimizer"]
@@ -31,6 +31,8 @@ class Active(NamedTuple):
     grads: list[Tensor]
     spans: list[tuple[Group, slice]]
     """Each group with the slice of the two lists that belongs to it."""
+    touched: list[Tensor]
+    """The same tensors and all others that a joint set may move."""
     norm_sq: Scalar
     """The squared norm of the gradient over all tensors, per row if the player has rows.
 
@@ -155,8 +157,10 @@ class PlayerOptimizer(RememberingOptimizer):
             self._update(active, numbers, objective)
             self._average_iterate(active, numbers)
         elif isinstance(moving, Tensor) and any_true(moving):
-            with self._rows_at_rest(active.params, numbers, ~moving):
-                self._update(active, numbers, objective)
+            # Any norm but zero will do for the rows at rest: their gradient is zero anyway.
+            safe = active._replace(norm_sq=where(moving, active.norm_sq, 1.0))
+            with self._rows_at_rest(active.touched, numbers, ~moving):
+                self._update(safe, numbers, objective)
                 self._average_iterate(active, numbers)
             self._project(active)
         else:
@@ -168,14 +172,13 @@ class PlayerOptimizer(RememberingOptimizer):
         """The tensors with a gradient, checked; None if there is none."""
         params: list[Tensor] = []
         grads: list[Tensor] = []
+        touched: list[Tensor] = []
         spans: list[tuple[Group, slice]] = []
         for group in self.param_groups:
             members = [p for p in group["params"] if p.grad is not None]
             if not members:
                 continue
-            if group["constraint"] is not None:
-                members = group["params"]  # the set is joint: tensors without a gradient, too
-            found = [torch.zeros_like(p) if p.grad is None else p.grad for p in members]
+            found: list[Tensor] = [p.grad for p in members]
             for gradient in found:
                 if gradient.layout != torch.strided:
                     raise RuntimeError(
@@ -187,9 +190,10 @@ class PlayerOptimizer(RememberingOptimizer):
             spans.append((group, slice(len(params), len(params) + len(members))))
             params += members
             grads += found
+            touched += members if group["constraint"] is None else group["params"]
         if not params:
             return None
-        return Active(params, grads, spans, self._checked_norm_sq(grads))
+        return Active(params, grads, spans, touched, self._checked_norm_sq(grads))
 
     def _checked_norm_sq(self, grads: list[Tensor]) -> Scalar:
         """The squared norm, or NaN where nobody asks for it; raise if the gradient is not finite.
@@ -197,7 +201,7 @@ class PlayerOptimizer(RememberingOptimizer):
         Errors name a tensor by its place among all parameters, with or without gradient.
         """
         if not self.uses_gradient_norm:
-            tensors.check_finite([p.grad for p in self._all_params()])
+            tensors.check_squares([p.grad for p in self._all_params()])
             return math.nan
         norm_sq = tensors.squared_norm(grads, self._rowwise)
         if not all_true(is_finite(norm_sq)):
@@ -205,15 +209,16 @@ class PlayerOptimizer(RememberingOptimizer):
         return norm_sq
 
     def _numbers(self, active: Active) -> dict[str, Any]:
-        """The method's numbers, made before the first step."""
+        """The method's numbers, made before the first step from a point inside the set."""
         numbers = self._saved_numbers()
         if "started" not in numbers:
+            self._project(active)
             for name, number in self._initial_numbers(active).items():
                 numbers.setdefault(name, self._per_row(number))
             numbers["started"] = True
         if self._keeps_average() and "num_averaged" not in numbers:
             numbers["num_averaged"] = self._per_row(0.0)
-            self._vectors("average", active.params, torch.clone)
+            self._vectors("average", self._all_params(), torch.clone)
         return numbers
 
     def _descend(self, active: Active, step: Scalar) -> None:
@@ -224,9 +229,9 @@ class PlayerOptimizer(RememberingOptimizer):
         self._project(active)
 
     def _project(self, active: Active) -> None:
-        for group, span in active.spans:
+        for group, _ in active.spans:
             if group["constraint"] is not None:
-                group["constraint"].project_(active.params[span])
+                group["constraint"].project_(group["params"])
 
     def _has_set(self, active: Active) -> bool:
         return any(group["constraint"] is not None for group, _ in active.spans)
@@ -236,4 +241,4 @@ class PlayerOptimizer(RememberingOptimizer):
         decay = self.param_groups[0].get("average")
         if decay is not None:
             numbers["num_averaged"] = count = numbers["num_averaged"] + 1.0
-            self._fold_into_average(active.params, (1.0 + decay) / (count + decay))
+            self._fold_into_average(self._all_params(), (1.0 + decay) / (count + decay))

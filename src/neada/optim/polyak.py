@@ -16,7 +16,7 @@ from neada.optim.player import Active, Group, PlayerOptimizer
 from neada.scalars import Scalar, divide, maximum, minimum, where
 from neada.sets import Set
 
-__all__ = ["SPS", "Bound", "DecSPS", "Polyak", "check_bound", "gap"]
+__all__ = ["SPS", "Bound", "DecSPS", "Polyak", "check_bound", "gap", "lower_bound"]
 
 Bound = float | Callable[[], "float | Tensor"]
 """A bound on the optimal value, or a function that gives the current one."""
@@ -25,15 +25,20 @@ Bound = float | Callable[[], "float | Tensor"]
 def check_bound(bound: object) -> None:
     """Raise ValueError unless the bound is a finite number or a function."""
     if not callable(bound):
-        check_number("f_bound", bound, above=-float("inf"), below=float("inf"))
+        check_number("f_bound", bound, above=-float("inf"))
+
+
+def lower_bound(bound: Bound, maximize: bool) -> Scalar:
+    """The present bound on a value to be minimised; one per row if it comes so."""
+    limit = bound() if callable(bound) else bound
+    if isinstance(limit, Tensor):
+        limit = limit.item() if limit.dim() == 0 else limit.detach().double()
+    return -limit if maximize else limit
 
 
 def gap(bound: Bound, value: Scalar, maximize: bool) -> Scalar:
     """How far a value to be minimised is above its bound, and never less than nothing."""
-    limit = bound() if callable(bound) else bound
-    if isinstance(limit, Tensor):
-        limit = limit.detach().double()
-    return maximum(value + limit if maximize else value - limit, 0.0)
+    return maximum(value - lower_bound(bound, maximize), 0.0)
 
 
 class Polyak(PlayerOptimizer):

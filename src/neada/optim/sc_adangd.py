@@ -7,7 +7,7 @@ from torch.optim.optimizer import ParamsT
 from neada.optim.arguments import check_choice, check_number
 from neada.optim.objective import Objective
 from neada.optim.player import Active, Group, PlayerOptimizer
-from neada.scalars import Scalar
+from neada.scalars import Scalar, divide, is_finite, where
 from neada.sets import Set
 
 __all__ = ["SCAdaNGD"]
@@ -83,8 +83,10 @@ class SCAdaNGD(PlayerOptimizer):
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         head = self.param_groups[0]
         norm_to_power = active.norm_sq ** (head["power"] / 2.0)
-        weight = 1.0 / norm_to_power
+        weight = divide(1.0, norm_to_power)
+        weight = where(is_finite(weight), weight, 0.0)  # a norm this small is zero
         numbers["sum"] = total = numbers["sum"] + weight
         numbers["num_averaged"] = averaged = numbers["num_averaged"] + weight
-        self._fold_into_average(active.params, weight / averaged)
-        self._descend(active, 1.0 / (head["strong_convexity"] * total * norm_to_power))
+        self._fold_into_average(self._all_params(), divide(weight, averaged))
+        step = divide(weight, head["strong_convexity"] * total)
+        self._descend(active, step)

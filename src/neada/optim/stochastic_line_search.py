@@ -100,9 +100,9 @@ class StochasticLineSearch(LineSearch):
         check_number("c", group["c"], below=1.0)
         check_number("shrink", group["shrink"], below=1.0)
         check_number("growth", group["growth"], above=1.0, strict=False)
-        check_number("num_batches", group["num_batches"], above=1, strict=False)
+        check_number("num_batches", group["num_batches"], above=1, strict=False, whole=True)
         check_choice("policy", group["policy"], ("keep", "grow", "restart"))
-        check_number("max_trials", group["max_trials"], above=1, strict=False)
+        check_number("max_trials", group["max_trials"], above=1, strict=False, whole=True)
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         head = self.param_groups[0]
@@ -111,7 +111,7 @@ class StochasticLineSearch(LineSearch):
             step = step * head["growth"] ** (1.0 / head["num_batches"])
         elif head["policy"] == "restart":
             step = self._per_row(head["lr"])
-        start = tensors.clone(active.params)
+        start = tensors.clone(active.touched)
         tiny = active.norm_sq < 1e-16
         step, passed = self._search(active, objective, step, 0.0, head["max_trials"], tiny)
         if not all_true(passed):

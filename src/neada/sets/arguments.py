@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -29,16 +30,17 @@ def read_values(values: Values, name: str) -> float | Tensor | list[Tensor]:
     if isinstance(values, Tensor):
         _refuse_nan(bool(values.isnan().any()), name)
         return values.detach()
-    if isinstance(values, Sequence):
-        if not all(isinstance(value, Tensor) for value in values):
-            raise TypeError(
-                f"{name} must be a float, a tensor or a list of tensors; "
-                "make a list of numbers a tensor with torch.tensor(...)"
-            )
-        _refuse_nan(any(bool(value.isnan().any()) for value in values), name)
-        return [value.detach() for value in values]
-    _refuse_nan(math.isnan(values), name)
-    return float(values)
+    if isinstance(values, Real):
+        _refuse_nan(math.isnan(values), name)
+        return float(values)
+    each = list(values) if isinstance(values, Sequence) else []
+    if not each or not all(isinstance(value, Tensor) for value in each):
+        raise TypeError(
+            f"{name} must be a float, a tensor or a list of tensors; make an array or a list of "
+            "numbers a tensor with torch.as_tensor(...)"
+        )
+    _refuse_nan(any(bool(value.isnan().any()) for value in each), name)
+    return [value.detach() for value in each]
 
 
 def as_doubles(values: float | Tensor | list[Tensor]) -> list[Tensor]:

@@ -149,12 +149,22 @@ class Box(Set):
         for lower, upper in zip(
             lowers * (num // len(lowers)), uppers * (num // len(uppers)), strict=True
         ):
+            if not _broadcast_together(lower, upper):
+                raise ValueError(
+                    f"lower of shape {tuple(lower.shape)} and upper of shape {tuple(upper.shape)} "
+                    "do not fit together; give them the same shape, or a float"
+                )
             if not bool((lower <= upper.to(lower.device)).all()):
                 raise ValueError(f"lower must not exceed upper, got {self!r}; swap or correct them")
             if bool((lower == math.inf).any()) or bool((upper == -math.inf).any()):
                 raise ValueError(
                     f"lower must be below inf and upper above -inf, got {self!r}; no number fits"
                 )
+
+
+def _broadcast_together(a: Tensor, b: Tensor) -> bool:
+    pairs = zip(reversed(a.shape), reversed(b.shape), strict=False)
+    return all(m == n or 1 in (m, n) for m, n in pairs)
 
 
 class NonNegative(Set):

@@ -1,0 +1,72 @@
+"""Optimizers on sets: `constrain` for any of torch's, the argument `constraint` for ours."""
+
+import math
+
+import pytest
+import torch
+
+from neada import constrain, optim, sets
+from neada.optim.constrain import constraints
+from optimizers import vector
+
+
+def test_constrain_projects_after_every_step_and_can_be_replaced() -> None:
+    w = vector(0.0, 0.0)
+    optimizer = torch.optim.Adam([w], lr=0.3)
+    assert constrain(optimizer, sets.L2Ball(0.5)) is optimizer
+    for radius in (0.5, 0.1):
+        constrain(optimizer, sets.L2Ball(radius))
+        for _ in range(5):
+            optimizer.zero_grad()
+            w.sum().backward()
+            optimizer.step()
+            assert float(w.detach().norm()) <= radius * (1 + 1e-12)
+        assert float(w.detach().norm()) == pytest.approx(radius)
+    assert repr(constraints(optimizer)) == repr([sets.L2Ball(0.1)])
+    constrain(optimizer, None)
+    for _ in range(5):
+        optimizer.step()
+    assert float(w.detach().norm()) > 0.5
+
+
+def test_constrain_takes_one_set_per_group() -> None:
+    a, b = vector(0.0), vector(0.0)
+    optimizer = torch.optim.SGD([{"params": [a]}, {"params": [b]}], lr=10.0)
+    constrain(optimizer, [sets.Box(-1.0, 1.0), None])
+    (a + b).sum().backward()
+    optimizer.step()
+    assert [float(a.detach()), float(b.detach())] == [-1.0, -10.0]
+    with pytest.raises(ValueError, match="has 2 parameter groups but 1 sets were given"):
+        constrain(optimizer, [None])
+    with pytest.raises(TypeError, match="must be a set from neada.sets, not str"):
+        constrain(optimizer, [None, "ball"])
+
+
+def test_constrain_on_one_of_ours_is_its_constraint_argument() -> None:
+    w, v = vector(0.0), vector(0.0)
+    late = constrain(optim.AdGD([w]), sets.Box(-1.0, 1.0))
+    early = optim.AdGD([v], constraint=sets.Box(-1.0, 1.0))
+    for optimizer, p in ((late, w), (early, v)):
+        for _ in range(20):
+            optimizer.zero_grad()
+            ((p - 3.0) ** 2).sum().backward()
+            optimizer.step()
+    assert float(w.detach()) == float(v.detach()) == 1.0
+    with pytest.raises(ValueError, match="has no version for sets"):
+        constrain(optim.AdGD([w], variant="accel"), sets.Box(0.0, 1.0))
+
+
+def test_a_set_that_does_not_fit_is_refused_at_construction() -> None:
+    with pytest.raises(ValueError):
+        optim.KT([vector(0.0, 0.0)], bound=1.0, constraint=sets.Box(torch.zeros(3), torch.ones(3)))
+    with pytest.raises(TypeError, match="must be a set from neada.sets"):
+        optim.KT([vector(0.0)], bound=1.0, constraint=1.0)
+
+
+def test_a_joint_set_moves_tensors_without_gradient_too() -> None:
+    a, b = vector(0.0), vector(0.8)
+    optimizer = optim.GeneralizedAdaGrad([a, b], lr=10.0, constraint=sets.L2Ball(1.0))
+    a.grad = -torch.ones_like(a)
+    optimizer.step()
+    assert math.hypot(float(a.detach()), float(b.detach())) == pytest.approx(1.0)
+    assert float(b.detach()) < 0.8

@@ -1,0 +1,292 @@
+"""Inputs at the edge: rests with sets, missing gradients, infeasible starts, extreme numbers."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from neada import constrain, optim, sets, tensors
+from optimizers import CASES, Case, Problem, leaf, make, take_step, vector
+
+with_rows_and_sets = pytest.mark.parametrize(
+    "case", [c for c in CASES if c.rowwise and c.takes_sets], ids=lambda c: c.name
+)
+
+
+@with_rows_and_sets
+@pytest.mark.parametrize("start", [0.0, 5.0], ids=["inside", "outside"])
+def test_rows_rest_in_their_sets_as_they_would_alone(case: Case, start: float) -> None:
+    """Also from a start outside the set, and with the second row at rest in the first step."""
+    moving = torch.tensor([[1, 0], [1, 1], [0, 1], [1, 1], [1, 0], [1, 1]], dtype=torch.float64)
+    targets = torch.tensor([[2.0, 0.1], [-0.3, 0.4]], dtype=torch.float64)
+    rows, alone = leaf(np.full((2, 2), start)), [leaf(np.full((1, 2), start)) for _ in range(2)]
+    together = make(case, [rows], rowwise=True, constraint=sets.L2Ball(1.0, per_sample=True))
+    separate = [make(case, [w], constraint=sets.L2Ball(1.0)) for w in alone]
+
+    def value(w: torch.Tensor, target: torch.Tensor, moves: torch.Tensor) -> torch.Tensor:
+        return (((w - target) ** 2).sum(-1) + 1.0) * moves + 1.0
+
+    for moves in moving:
+        take_step(together, case, lambda m=moves: value(rows, targets, m))
+        for i, (w, optimizer) in enumerate(zip(alone, separate, strict=True)):
+            take_step(optimizer, case, lambda i=i, w=w, m=moves: value(w, targets[i], m[i]).sum())
+    torch.testing.assert_close(rows, torch.cat(alone), rtol=1e-8, atol=1e-10)
+    assert bool(sets.L2Ball(1.0, per_sample=True).contains(rows).all())
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.takes_sets], ids=lambda c: c.name)
+def test_a_tensor_without_gradient_rests_in_a_box(case: Case) -> None:
+    """A missing gradient is no zero gradient: momentum and bets of that tensor pause."""
+    problem = Problem()
+    a, b = leaf(np.zeros(6)), leaf(np.full(2, 0.1))
+    optimizer = make(case, [a, b], constraint=sets.Box(-3.0, 3.0))
+    for _ in range(3):
+        take_step(optimizer, case, lambda: problem.torch_value(a) + ((b - 1.0) ** 2).sum())
+    resting = b.detach().clone()
+    for _ in range(4):
+        take_step(optimizer, case, lambda: problem.torch_value(a))
+    assert torch.equal(b, resting)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.takes_sets], ids=lambda c: c.name)
+def test_from_an_infeasible_start_every_iterate_is_feasible(case: Case) -> None:
+    problem = Problem()
+    w = leaf(np.full(6, 5.0))
+    ball = sets.L2Ball(1.0)
+    optimizer = make(case, [w], constraint=ball)
+    for _ in range(45):
+        take_step(optimizer, case, lambda: problem.torch_value(w))
+        assert bool(ball.contains(w))
+
+
+def test_float32_norms_lose_no_digits_on_equal_entries() -> None:
+    for size in (1000, 131_072, 1_000_000):
+        tensor = torch.full((size,), 1e-3)
+        exact = float(tensor.double().square().sum())
+        assert tensors.squared_norm([tensor]) == pytest.approx(exact, rel=3e-7)
+        ball = sets.L2Ball(1.0)
+        inside = ball.project(tensor * 1e3)
+        assert bool(ball.contains(inside))
+        assert torch.equal(ball.project(inside), inside)
+
+
+def test_backtracking_is_not_frozen_by_a_large_first_value() -> None:
+    w = torch.tensor([300.0, 200.0], requires_grad=True)
+    optimizer = optim.Backtracking([w])
+    for _ in range(300):
+        optimizer.zero_grad()
+        value = (w**4).sum()
+        value.backward()
+        optimizer.step(lambda: (w**4).sum(), value=value.detach())
+    assert float((w.detach() ** 4).sum()) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("make_it", "gradient"),
+    [
+        (lambda w: optim.COCOB([w]), 1e25),
+        (lambda w: optim.GeneralizedAdaGrad([w]), 1e25),
+        (lambda w: optim.DoG([w]), 1e25),
+        (lambda w: optim.AdGD([w]), 1e25),
+        (lambda w: optim.COCOB([w]), 1e-25),
+        (lambda w: optim.CoinBetting([w]), 1e-41),
+    ],
+)
+def test_extreme_float32_gradients_give_finite_steps(make_it: object, gradient: float) -> None:
+    w = vector(0.0, 0.0, dtype=torch.float32)
+    optimizer = make_it(w)
+    for _ in range(5):
+        w.grad = torch.tensor([gradient, 0.0])
+        optimizer.step()
+    assert bool(w.isfinite().all())
+
+
+def test_squares_beyond_float32_are_refused_not_remembered() -> None:
+    w = vector(0.0, 0.0, dtype=torch.float32)
+    optimizer = optim.AdaptiveSGD([w], psi="adagrad")
+    w.grad = torch.tensor([1e20, 0.0])
+    with pytest.raises(optim.NonFiniteGradient, match="parameter 0 overflows torch.float32"):
+        optimizer.step()
+    w.grad = torch.tensor([1.0, 0.0])
+    optimizer.step()
+    assert float(w.detach()[0]) == pytest.approx(-0.01)
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+def test_a_step_beyond_float32_times_a_tiny_gradient_is_exact(rowwise: bool) -> None:
+    w = torch.zeros(1, 2, requires_grad=True)
+    optimizer = optim.Polyak([w], -1.0, rowwise=rowwise)
+    w.grad = torch.tensor([[1e-22, 0.0]])
+    optimizer.step(value=torch.tensor([1.0]))
+    assert w.detach()[0].tolist() == pytest.approx([-2e22, 0.0], rel=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["mm20", "mm20lin", "mm23", "adapg", "accel"])
+def test_equal_gradients_neither_stop_nor_break_adgd(variant: str) -> None:
+    w = vector(3.0)
+    optimizer = optim.AdGD([w], variant=variant)
+    for _ in range(200):
+        optimizer.zero_grad()
+        torch.nn.functional.huber_loss(w, torch.zeros_like(w)).backward()
+        optimizer.step()
+    assert abs(float(w.detach())) < 1e-6
+
+
+def test_a_kept_distance_can_be_copied_and_saved() -> None:
+    w = leaf(np.ones((3, 2)))
+    optimizer = optim.DoG([w], rowwise=True)
+    w.grad = torch.ones_like(w)
+    optimizer.step()
+    optimizer.reset(keep="step")
+    copy.deepcopy(optimizer)
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert not optimizer.param_groups[0]["numbers"]["distance"].requires_grad
+
+
+def test_the_average_covers_steps_in_which_a_tensor_had_no_gradient() -> None:
+    a, b = vector(0.0), vector(0.0)
+    optimizer = optim.GeneralizedAdaGrad([a, b], average=0.0)
+    seen = []
+    for k in range(8):
+        a.grad = torch.ones_like(a)
+        b.grad = torch.ones_like(b) if k < 3 else None
+        optimizer.step()
+        seen.append(float(b.detach()))
+    with optimizer.averaged():
+        assert float(b.detach()) == pytest.approx(np.mean(seen), rel=1e-14)
+
+
+def test_a_vanishing_gradient_does_not_spoil_the_weighted_average() -> None:
+    w = vector(1.0)
+    optimizer = optim.SCAdaNGD([w], strong_convexity=1.0)
+    for gradient in (1.0, 1e-170, 0.5):
+        w.grad = torch.full_like(w, gradient)
+        optimizer.step()
+    with optimizer.averaged():
+        assert math.isfinite(float(w.detach()))
+
+
+def test_a_bound_that_is_exceeded_does_not_ruin_the_bettor() -> None:
+    w = vector(0.0)
+    optimizer = optim.CoinBetting([w], bound=1.0, curvature=False)
+    for gradient in (1.0, 1.0, 1.0, -8.0, -8.0):
+        w.grad = torch.full_like(w, gradient)
+        optimizer.step()
+        assert optimizer.param_groups[0]["numbers"]["wealth"] > 0.0
+
+
+def test_a_scalar_game_may_give_its_bound_as_a_tensor() -> None:
+    w = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    optimizer = optim.Polyak([w], f_bound=lambda: torch.tensor(0.0))
+    w.grad = torch.tensor(2.0, dtype=torch.float64)
+    optimizer.step(value=4.0)
+    assert float(w.detach()) == 1.0
+
+
+def test_states_of_other_methods_and_rows_are_refused() -> None:
+    w = leaf(np.zeros((3, 2)))
+    w.grad = torch.ones_like(w)
+    saved_by_adam = torch.optim.Adam([w]).state_dict()
+    with pytest.raises(ValueError, match="was not saved by GeneralizedAdaGrad: it has no"):
+        optim.GeneralizedAdaGrad([w]).load_state_dict(saved_by_adam)
+    three = optim.GeneralizedAdaGrad([w], rowwise=True)
+    three.step()
+    five = optim.GeneralizedAdaGrad([leaf(np.zeros((5, 2)))], rowwise=True)
+    with pytest.raises(ValueError, match="saved for 3 rows, but the parameters have 5"):
+        five.load_state_dict(three.state_dict())
+
+
+def test_a_number_may_be_loaded_where_a_function_was_saved() -> None:
+    w = vector(1.0)
+    saved = optim.Polyak([w], f_bound=lambda: 0.0).state_dict()
+    optimizer = optim.Polyak([w], f_bound=0.5)
+    optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["f_bound"] == 0.5
+
+
+def test_schedulers_accept_an_adgd_without_a_learning_rate() -> None:
+    optimizer = optim.AdGD([vector(1.0)])
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    late = constrain(optim.AdGD([vector(5.0)]), sets.Box(-1.0, 1.0))
+    late.param_groups[0]["params"][0].grad = torch.ones(1, dtype=torch.float64)
+    late.step()
+    assert late.param_groups[0]["numbers"]["step"] == 1e-2  # adapg's, not mm20lin's
+
+
+def test_one_set_for_every_group_covers_groups_added_later() -> None:
+    a, b = vector(0.0), vector(0.0)
+    optimizer = constrain(torch.optim.SGD([a], lr=10.0), sets.Box(-1.0, 1.0))
+    optimizer.add_param_group({"params": [b]})
+    (a + b).sum().backward()
+    optimizer.step()
+    assert [float(a.detach()), float(b.detach())] == [-1.0, -1.0]
+
+
+def test_a_batch_of_no_rows_is_no_work() -> None:
+    w = torch.zeros(0, 5, requires_grad=True)
+    optimizer = optim.GeneralizedAdaGrad([w], rowwise=True)
+    w.grad = torch.zeros(0, 5)
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda w: optim.KT([w], bound=math.inf), ValueError, "greater than 0 and finite"),
+        (lambda w: optim.Backtracking([w], max_backtracks=2.5), ValueError, "a whole number"),
+        (lambda w: optim.Polyak([w], 0.0).step(value=torch.ones(2)), ValueError, "one number"),
+        (lambda w: sets.Box(torch.zeros(2), torch.ones(3)), ValueError, "do not fit together"),
+        (lambda w: sets.Box([], 1.0), TypeError, "must be a float, a tensor or a list of tensors"),
+        (lambda w: sets.Box(np.zeros(2), np.ones(2)), TypeError, "torch.as_tensor"),
+    ],
+)
+def test_raw_tracebacks_are_sentences(call: object, error: type, message: str) -> None:
+    w = vector(1.0)
+    w.grad = torch.ones_like(w)
+    with pytest.raises(error, match=message):
+        call(w)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    w = vector(1.0)
+    optim.HazanKakade([w], 0.0, epoch_steps=np.int64(5))
+    optim.DoG([w], lr=np.float32(0.5))
+
+
+def test_a_closure_with_backward_beside_a_value_is_explained() -> None:
+    w = vector(1.0)
+    optimizer = optim.Backtracking([w])
+    w.grad = torch.ones_like(w)
+
+    def closure() -> torch.Tensor:
+        loss = (w**2).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(ValueError, match="must only evaluate, but it called backward"):
+        optimizer.step(closure, value=1.0)
+    assert float(w.detach()) == 1.0
+
+
+def test_parameter_free_sgd_refuses_what_it_cannot_move() -> None:
+    w = vector(1.0, 1.0)
+    with pytest.raises(TypeError, match=r"pass \[tensor\]"):
+        optim.parameter_free_sgd(lambda: w.sum(), w, 100)
+    with pytest.raises(ValueError, match="must be a leaf tensor"):
+        optim.parameter_free_sgd(lambda: w.sum(), [w * 2.0], 100)
+    with pytest.raises(ValueError, match="left no gradient"):
+        optim.parameter_free_sgd(lambda: w.sum(), [w], 100)
+
+
+def test_parameter_free_sgd_in_a_ball_from_outside_in_float32() -> None:
+    w = torch.full((3,), 5.0, requires_grad=True)
+
+    def closure() -> torch.Tensor:
+        loss = ((w - 2.0) ** 2).sum()
+        loss.backward()
+        return loss
+
+    optim.parameter_free_sgd(closure, [w], 1000, lr_eps=1e-8, constraint=sets.L2Ball(1.0))
+    assert bool(sets.L2Ball(1.0).contains(w))
