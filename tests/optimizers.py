@@ -336,6 +336,15 @@ CASES = [
         accuracy=0.05,
         bad=(({"eps": -1.0}, "eps must be a number"),),
     ),
+    Case(
+        "lbfgs",
+        optim.LBFGS,
+        {"history": 5},
+        ref.LBFGS,
+        needs="value",
+        takes_sets=False,
+        bad=(_LR, ({"history": 0}, "history must be a whole number at least 1")),
+    ),
 ]
 NAMES = [case.name for case in CASES]
 

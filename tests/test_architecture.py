@@ -16,9 +16,11 @@ SOURCE = Path(neada.__file__).parent
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
     {"scalars"},
-    {"tensors"},
-    {"sets"},
+    {"tensors", "distributed"},
+    {"sets", "stopping"},
     {"optim"},
+    {"steppers"},
+    {"solve", "problems"},
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
@@ -62,11 +64,23 @@ def test_files_are_small_and_silent(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 300
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    assert not any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
+    printing = any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
+    assert not printing
 
 
 def test_public_names_are_the_decided_ones() -> None:
-    assert set(neada.__all__) == {"__version__", "constrain", "optim", "sets"}
+    modules = {"optim", "problems", "sets", "steppers", "stopping"}
+    functions = {"__version__", "constrain", "methods", "minimax", "MinimaxResult", "Status"}
+    assert set(neada.__all__) == modules | functions | set(neada.steppers.__all__)
+    assert set(neada.steppers.__all__) == {
+        *("Stepper", "StepInfo", "Simultaneous", "Alternating", "NeAda", "Extragradient"),
+        *("PastExtragradient", "OptimisticGDA", "AdaptiveExtragradient", "UniversalMirrorProx"),
+        *("SmoothedAGDA", "TiAda", "TiAdaAdam", "AdaGDA", "VRAdaGDA"),
+    }
+    assert set(neada.stopping.__all__) == {
+        *("GradientMapping", "InnerSteps", "FixedSteps", "FixedAccuracy", "RelativeAccuracy"),
+        *("StoppingRule", "InnerState"),
+    }
     assert set(neada.sets.__all__) == {
         *("Set", "WholeSpace", "Box", "NonNegative", "HalfSpace", "L2Ball", "LinfBall", "L1Ball"),
         *("Simplex", "Product"),
@@ -75,7 +89,7 @@ def test_public_names_are_the_decided_ones() -> None:
         *("AdaptiveSGD", "GeneralizedAdaGrad", "Backtracking", "StochasticLineSearch", "AdGD"),
         *("Polyak", "SPS", "DecSPS", "HazanKakade", "SCAdaNGD", "KT", "COCOB", "CoinBetting"),
         *("FreeRex", "DoG", "DoWG", "parameter_free_sgd"),
-        *("NonFiniteGradient", "ParameterFreeResult"),
+        *("NonFiniteGradient", "ParameterFreeResult", "LBFGS", "PlayerOptimizer"),
     }
 
 

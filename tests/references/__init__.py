@@ -1,12 +1,30 @@
-"""Slow numpy references of the one-player optimizers; they share no code with the library."""
+"""Slow numpy references of optimizers and minimax methods; they share no code with the library."""
 
 from .adaptive import AdaptiveSGD, GeneralizedAdaGrad
 from .adgd import AdGD
 from .base import PolynomialAverage, Reference
 from .coins import COCOB, KT, CoinBetting
 from .distance import DoG, DoWG, parameter_free_sgd
+from .extragradient import (
+    AdaptiveExtragradient,
+    Extragradient,
+    OptimisticGDA,
+    PastExtragradient,
+    UniversalMirrorProx,
+)
 from .freerex import FreeRex
+from .lbfgs import LBFGS
 from .line_search import Backtracking, StochasticLineSearch
+from .minimax import (
+    NSGDAM,
+    AlternatingGDA,
+    Minimax,
+    NonNestedAdaptive,
+    NonNestedTorch,
+    SimultaneousGDA,
+    SmoothedAGDA,
+)
+from .nested import GDmax, NeAda, ReleasedLoop
 from .normalised import SCAdaNGD
 from .polyak import SPS, DecSPS, HazanKakade, Polyak
 from .projections import (
@@ -20,27 +38,73 @@ from .projections import (
     project_simplex_bisection,
     project_simplex_pivot,
 )
+from .stopping import (
+    Count,
+    Either,
+    ExperimentsText,
+    FixedAccuracy,
+    MappingNorm,
+    SquaredMapping,
+    Stop,
+    criterion_two,
+    log_steps,
+    power_steps,
+)
+from .torch_rules import TorchRule
+from .two_scales import AdaGDA, TiAda, TiAdaAdam, TiAdaCoordinate, VRAdaGDA
 
 __all__ = [
     "COCOB",
     "KT",
+    "LBFGS",
+    "NSGDAM",
     "SPS",
     "AdGD",
+    "AdaGDA",
+    "AdaptiveExtragradient",
     "AdaptiveSGD",
+    "AlternatingGDA",
     "Backtracking",
     "CoinBetting",
+    "Count",
     "DecSPS",
     "DoG",
     "DoWG",
+    "Either",
+    "ExperimentsText",
+    "Extragradient",
+    "FixedAccuracy",
     "FreeRex",
+    "GDmax",
     "GeneralizedAdaGrad",
     "HazanKakade",
+    "MappingNorm",
+    "Minimax",
+    "NeAda",
+    "NonNestedAdaptive",
+    "NonNestedTorch",
+    "OptimisticGDA",
+    "PastExtragradient",
     "Polyak",
     "PolynomialAverage",
     "Reference",
+    "ReleasedLoop",
     "SCAdaNGD",
+    "SimultaneousGDA",
+    "SmoothedAGDA",
+    "SquaredMapping",
     "StochasticLineSearch",
+    "Stop",
+    "TiAda",
+    "TiAdaAdam",
+    "TiAdaCoordinate",
+    "TorchRule",
+    "UniversalMirrorProx",
+    "VRAdaGDA",
+    "criterion_two",
+    "log_steps",
     "parameter_free_sgd",
+    "power_steps",
     "project_box",
     "project_half_space",
     "project_hyperplane",

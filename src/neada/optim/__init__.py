@@ -14,7 +14,9 @@ from neada.optim.dog import DoG, DoWG
 from neada.optim.freerex import FreeRex
 from neada.optim.hazan_kakade import HazanKakade
 from neada.optim.kt import KT
+from neada.optim.lbfgs import LBFGS
 from neada.optim.parameter_free import ParameterFreeResult, parameter_free_sgd
+from neada.optim.player import PlayerOptimizer
 from neada.optim.polyak import SPS, DecSPS, Polyak
 from neada.optim.sc_adangd import SCAdaNGD
 from neada.optim.stochastic_line_search import StochasticLineSearch
@@ -23,6 +25,7 @@ from neada.tensors import NonFiniteGradient
 __all__ = [
     "COCOB",
     "KT",
+    "LBFGS",
     "SPS",
     "AdGD",
     "AdaptiveSGD",
@@ -36,6 +39,7 @@ __all__ = [
     "HazanKakade",
     "NonFiniteGradient",
     "ParameterFreeResult",
+    "PlayerOptimizer",
     "Polyak",
     "SCAdaNGD",
     "StochasticLineSearch",

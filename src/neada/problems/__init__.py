@@ -1,0 +1,47 @@
+"""Test problems that carry their constants, sets, starts and, where known, their solution.
+
+>>> from neada import problems
+>>> problem = problems.make("mccormick")
+>>> problem.solution[0]
+tensor([-0.2899, -1.0899], dtype=torch.float64)
+>>> problem.condition_number
+4.192582403567252
+
+`names()` lists the zoo, `make(name, **options)` builds one of it, and every problem is also a
+function here. All are deterministic functions of their options: data come from a seeded generator
+of their own.
+"""
+
+from neada.problems.auc import auc_maximisation
+from neada.problems.couplings import (
+    ball_constrained,
+    bilinear,
+    bounded_nonconvex,
+    simplex_constrained,
+)
+from neada.problems.games import dirac_gan, nonconvex_pl, stackelberg
+from neada.problems.paper import mccormick, quadratic
+from neada.problems.problem import Problem
+from neada.problems.quadratics import nc_sc_quadratic
+from neada.problems.regression import robust_least_squares, robust_logistic, wrm_logistic
+from neada.problems.zoo import make, names
+
+__all__ = [
+    "Problem",
+    "auc_maximisation",
+    "ball_constrained",
+    "bilinear",
+    "bounded_nonconvex",
+    "dirac_gan",
+    "make",
+    "mccormick",
+    "names",
+    "nc_sc_quadratic",
+    "nonconvex_pl",
+    "quadratic",
+    "robust_least_squares",
+    "robust_logistic",
+    "simplex_constrained",
+    "stackelberg",
+    "wrm_logistic",
+]

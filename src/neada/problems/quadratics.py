@@ -1,0 +1,115 @@
+"""Random quadratics that are nonconvex in x and strongly concave in y."""
+
+import torch
+from torch import Tensor
+
+from neada.problems.ingredients import (
+    check_count,
+    check_positive,
+    orthogonal,
+    random_generator,
+    random_vector,
+    spectral_norm,
+    with_singular_values,
+)
+from neada.problems.problem import Problem
+
+__all__ = ["nc_sc_quadratic"]
+
+# Relative to the largest eigenvalue of C. The x-block hides B (C + _HIDDEN I)^{-1} B^T.
+_COUPLING, _HIDDEN = 0.5, 0.25
+
+
+def nc_sc_quadratic(
+    *, dim_x: int = 20, dim_y: int = 20, kappa: float = 10.0, seed: int = 0
+) -> Problem:
+    r"""A random quadratic with an x-block that is not convex, of any condition number.
+
+    .. math::
+        f(x, y) = \tfrac12 u^T A u + u^T B v - \tfrac12 v^T C v,
+        \qquad u = x - x^*,\ v = y - y^*
+
+    The smoothness is 1 and the strong concavity :math:`\mu = 1/\kappa`, both exactly.
+    :math:`A = P - B (C + \delta I)^{-1} B^T` has negative eigenvalues, so f is not convex in x,
+    but :math:`\nabla^2\Phi = A + B C^{-1} B^T \succ P \succ 0`: :math:`\Phi` is slightly
+    strongly convex, :math:`(x^*, y^*)` is the only stationary point, and the condition number of
+    :math:`\Phi` grows with :math:`\kappa` (19, 123 and 1002 for the three of the zoo). The
+    eigenvalues of C are evenly spread on a logarithmic scale.
+
+    Source: the usual test of the theory of nonconvex-strongly-concave problems, e.g. Lin, Jin &
+    Jordan 2020; this construction is ours.
+
+    Args:
+        dim_x: The dimension of x.
+        dim_y: The dimension of y.
+        kappa: The condition number l / mu, at least 2.
+        seed: Of the random matrices and the solution.
+    """
+    check_count("dim_x", dim_x)
+    check_count("dim_y", dim_y)
+    check_positive("kappa", kappa)
+    if kappa < 2.0:
+        raise ValueError(f"kappa must be at least 2, got {kappa}")
+    generator = random_generator(seed)
+    hessian = _random_hessian(dim_x, dim_y, kappa, generator)
+    in_x, coupling = hessian[:dim_x, :dim_x], hessian[:dim_x, dim_x:]
+    in_y = -hessian[dim_x:, dim_x:]
+    best: Tensor = torch.linalg.solve(in_y, coupling.T)
+    half_x, half_y, half_phi = in_x / 2, in_y / 2, (in_x + coupling @ best) / 2
+    x_star, y_star = random_vector(dim_x, generator), random_vector(dim_y, generator)
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        u, v = x - x_star.to(x), y - y_star.to(y)
+        from_x = u @ half_x.to(x)
+        from_y = u @ coupling.to(x) - v @ half_y.to(y)
+        return (from_x * u).sum(-1) + (from_y * v).sum(-1)
+
+    def best_response(x: Tensor) -> Tensor:
+        return y_star.to(x) + (x.detach() - x_star.to(x)) @ best.T.to(x)
+
+    def phi(x: Tensor) -> Tensor:
+        u = x - x_star.to(x)
+        return (u @ half_phi.to(x) * u).sum(-1)
+
+    return Problem(
+        name="nc_sc_quadratic",
+        fun=fun,
+        x0=torch.zeros(dim_x, dtype=torch.float64),
+        y0=torch.zeros(dim_y, dtype=torch.float64),
+        description=f"random quadratic, indefinite in x, condition number {kappa:g}",
+        reference="Lin, Jin & Jordan, On Gradient Descent Ascent, ICML 2020 (the setting)",
+        smoothness=1.0,
+        strong_concavity=1.0 / kappa,
+        best_response=best_response,
+        phi=phi,
+        solution=(x_star, y_star),
+    )
+
+
+def _random_hessian(dim_x: int, dim_y: int, kappa: float, generator: torch.Generator) -> Tensor:
+    """The joint Hessian with norm 1 and y-block of at most -1 / kappa."""
+    axes = orthogonal(dim_y, generator)
+    values = torch.linspace(1.0, 0.2, min(dim_x, dim_y), dtype=torch.float64) * _COUPLING
+    coupling = with_singular_values(dim_x, dim_y, values, generator)
+    base_axes = orthogonal(dim_x, generator)
+    base_values = torch.logspace(-1.5, 0.0, dim_x, dtype=torch.float64)
+    base = base_axes * base_values @ base_axes.T
+
+    def hessian(smallest: float) -> Tensor:
+        decades = torch.tensor(smallest, dtype=torch.float64).log10()
+        in_y_values = torch.logspace(float(decades), 0.0, dim_y, dtype=torch.float64)
+        in_y = axes * in_y_values @ axes.T
+        hidden = coupling @ (axes / (in_y_values + _HIDDEN) @ axes.T) @ coupling.T
+        eigenvalues, eigenvectors = torch.linalg.eigh(hidden)
+        top = eigenvectors[:, -1]
+        # The form is -eigenvalue / 2 in the direction of the top eigenvector.
+        scale = float(eigenvalues[-1] / 2 / (top @ base @ top))
+        in_x = scale * base - hidden
+        return torch.cat([torch.cat([in_x, coupling], 1), torch.cat([coupling.T, -in_y], 1)])
+
+    # The smallest eigenvalue of C that makes the condition number of the whole exact.
+    smallest = 1.0 / kappa
+    for _ in range(50):
+        smallest = spectral_norm(hessian(smallest)) / kappa
+    result = hessian(smallest)
+    return result / spectral_norm(result)

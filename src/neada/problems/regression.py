@@ -1,0 +1,217 @@
+"""Robust regressions on generated data: perturbed targets, weights of samples, perturbed inputs."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from neada.problems.ingredients import (
+    bounded_bumps,
+    check_count,
+    check_positive,
+    increasing_root,
+    joint_smoothness,
+    project_rows,
+    random_generator,
+    random_vector,
+    spectral_norm,
+)
+from neada.problems.problem import Problem
+from neada.sets import L2Ball, Simplex
+
+__all__ = ["robust_least_squares", "robust_logistic", "wrm_logistic"]
+
+
+def robust_least_squares(
+    *, num_samples: int = 50, dim_x: int = 10, penalty: float = 3.0, seed: int = 0
+) -> Problem:
+    r"""Least squares against an adversary who moves the targets and pays for it.
+
+    .. math::
+        f(x, y) = \tfrac1{2n} |Ax - y|^2 - \tfrac{\lambda}{2n} |y - b|^2, \qquad \lambda > 1
+
+    Strongly concave in y with :math:`\mu = (\lambda - 1)/n`. :math:`y^*(x) = b + (b - Ax)/
+    (\lambda - 1)` and :math:`\Phi(x) = \frac{\lambda}{\lambda - 1} \frac{1}{2n} |Ax - b|^2`, so the
+    solution is that of least squares. Convex in x.
+
+    Source: El Ghaoui & Lebret 1997; this penalised form is from Yang, Kiyavash & He 2020.
+
+    Args:
+        num_samples: n, the dimension of y.
+        dim_x: The number of features, at most n.
+        penalty: lambda, above 1.
+        seed: Of the data.
+    """
+    check_count("dim_x", dim_x)
+    check_count("num_samples", num_samples, least=dim_x)
+    check_positive("penalty", penalty, above=1.0)
+    n, generator = num_samples, random_generator(seed)
+    features = torch.randn(n, dim_x, generator=generator, dtype=torch.float64)
+    targets = features @ random_vector(dim_x, generator) + 0.5 * random_vector(n, generator)
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        residual, moved = x @ features.T.to(x) - y, y - targets.to(y)
+        return (residual.square() - penalty * moved.square()).sum(-1) / (2.0 * n)
+
+    def misfit(x: Tensor) -> Tensor:
+        return x @ features.T.to(x) - targets.to(x)
+
+    def best_response(x: Tensor) -> Tensor:
+        return targets.to(x) - misfit(x.detach()) / (penalty - 1.0)
+
+    x_star = torch.linalg.lstsq(features, targets).solution
+    norm, mu = spectral_norm(features), (penalty - 1.0) / n
+    return Problem(
+        name="robust_least_squares",
+        fun=fun,
+        x0=torch.zeros(dim_x, dtype=torch.float64),
+        y0=targets.clone(),
+        description="|Ax - y|^2/2n - lambda |y - b|^2/2n",
+        reference="Yang, Kiyavash & He, NeurIPS 2020; El Ghaoui & Lebret, SIMAX 1997",
+        smoothness=joint_smoothness(norm**2 / n, 0.0, norm / n, mu, mu),
+        strong_concavity=mu,
+        best_response=best_response,
+        phi=lambda x: misfit(x).square().sum(-1) * penalty / (penalty - 1.0) / (2.0 * n),
+        solution=(x_star, best_response(x_star)),
+    )
+
+
+def robust_logistic(
+    *,
+    num_samples: int = 40,
+    dim_x: int = 5,
+    penalty: float = 1.0,
+    regularisation: float = 0.01,
+    seed: int = 0,
+) -> Problem:
+    r"""Logistic regression for the worst weights of the samples, with a nonconvex regulariser.
+
+    .. math::
+        f(x, y) = \sum_i y_i \log(1 + e^{-b_i a_i^T x}) - \tfrac{\rho}{2} |y - \tfrac1n 1|^2
+        + \lambda \sum_j \frac{10 x_j^2}{1 + 10 x_j^2}, \qquad y \text{ on the simplex}
+
+    Strongly concave with :math:`\mu = \rho`. The smoothness holds for y on the simplex:
+    the x-block is at most :math:`\max_i |a_i|^2/4 + 20\lambda` and the coupling at most
+    :math:`\|A\|`. The labels are noisy; the zoo's data are not separable, so :math:`\Phi` is
+    coercive, and some weights are zero at its solution. No closed form for the solution.
+
+    Source: Luo et al. 2020 (SREDA), after Namkoong & Duchi 2016.
+
+    Args:
+        num_samples: n, the dimension of y, at least 10.
+        dim_x: The number of features.
+        penalty: rho.
+        regularisation: lambda.
+        seed: Of the data.
+    """
+    check_count("num_samples", num_samples, least=10)
+    check_count("dim_x", dim_x)
+    check_positive("penalty", penalty)
+    check_positive("regularisation", regularisation)
+    n, sharpness = num_samples, 10.0
+    features, labels = _labelled_data(n, dim_x, random_generator(seed))
+    signed = labels[:, None] * features
+    rows = Simplex(per_sample=True)
+
+    def losses(x: Tensor) -> Tensor:
+        return softplus(-(x @ signed.T.to(x)))
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        weighted = (y * losses(x) - 0.5 * penalty * (y - 1.0 / n).square()).sum(-1)
+        return weighted + regularisation * bounded_bumps(x, sharpness)
+
+    def best_response(x: Tensor) -> Tensor:
+        return project_rows(rows, 1.0 / n + losses(x.detach()) / penalty)
+
+    most_convex = float(features.square().sum(1).max()) / 4 + 2.0 * regularisation * sharpness
+    most_concave = regularisation * sharpness / 2
+    return Problem(
+        name="robust_logistic",
+        fun=fun,
+        x0=torch.full((dim_x,), 0.5, dtype=torch.float64),
+        y0=torch.full((n,), 1.0 / n, dtype=torch.float64),
+        description="logistic losses weighted on the simplex, chi-square penalty, bounded bumps",
+        reference="Luo, Ye, Huang & Zhang (SREDA), NeurIPS 2020; Namkoong & Duchi, NeurIPS 2016",
+        y_set=Simplex(),
+        smoothness=joint_smoothness(
+            most_convex, most_concave, spectral_norm(features), penalty, penalty
+        ),
+        strong_concavity=penalty,
+        best_response=best_response,
+        phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
+    )
+
+
+def wrm_logistic(
+    *,
+    num_samples: int = 12,
+    dim_x: int = 4,
+    radius: float = 0.5,
+    penalty: float = 1.0,
+    seed: int = 0,
+) -> Problem:
+    r"""Logistic regression in a ball against perturbed inputs (Wasserstein robust training).
+
+    .. math::
+        f(x, y) = \tfrac1n \sum_i \Bigl[\log(1 + e^{-b_i (a_i + y_i)^T x})
+        - \tfrac{\gamma}{2} |y_i|^2\Bigr], \qquad |x| \le r,\ \gamma > r^2/4
+
+    y holds one perturbation per sample, n times dim_x numbers. The loss has curvature at most
+    :math:`|x|^2/4` in the input, so f is strongly concave with :math:`\mu = (\gamma - r^2/4)/n` on
+    the ball (and not beyond radius :math:`2\sqrt\gamma`). The curvature in x grows with y, so
+    there is no smoothness constant on the whole space. The ball is active at the solution of the
+    zoo's data. :math:`y_i^* = -b_i \tau_i x` with a scalar :math:`\tau_i` found by bisection.
+
+    Source: Sinha, Namkoong & Duchi 2018.
+
+    Args:
+        num_samples: n, at least 10.
+        dim_x: The number of features.
+        radius: r.
+        penalty: gamma, above r^2/4.
+        seed: Of the data.
+    """
+    check_count("num_samples", num_samples, least=10)
+    check_count("dim_x", dim_x)
+    check_positive("radius", radius)
+    check_positive("penalty", penalty, above=radius**2 / 4)
+    n = num_samples
+    features, labels = _labelled_data(n, dim_x, random_generator(seed))
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        shift = y.reshape(*y.shape[:-1], n, dim_x)
+        margins = labels.to(x) * ((features.to(x) + shift) * x.unsqueeze(-2)).sum(-1)
+        return (softplus(-margins) - 0.5 * penalty * shift.square().sum(-1)).mean(-1)
+
+    def best_response(x: Tensor) -> Tensor:
+        x = x.detach()
+        norm_sq = x.square().sum(-1, keepdim=True)
+        margins = labels.to(x) * (x @ features.T.to(x))
+        length = increasing_root(
+            lambda tau: penalty * tau - torch.sigmoid(norm_sq * tau - margins),
+            torch.zeros_like(margins),
+            torch.full_like(margins, 1.0 / penalty),
+        )
+        return ((-labels.to(x) * length).unsqueeze(-1) * x.unsqueeze(-2)).flatten(-2)
+
+    return Problem(
+        name="wrm_logistic",
+        fun=fun,
+        x0=torch.full((dim_x,), -0.5 * radius / math.sqrt(dim_x), dtype=torch.float64),
+        y0=torch.zeros(n * dim_x, dtype=torch.float64),
+        description="logistic losses of perturbed inputs - gamma |y_i|^2/2, |x| <= r",
+        reference="Sinha, Namkoong & Duchi, Certifying Some Distributional Robustness, ICLR 2018",
+        x_set=L2Ball(radius),
+        strong_concavity=(penalty - radius**2 / 4) / n,
+        best_response=best_response,
+        phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
+    )
+
+
+def _labelled_data(num: int, dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Gaussian features, and labels by a linear rule with noise."""
+    features = torch.randn(num, dim, generator=generator, dtype=torch.float64)
+    rule = random_vector(dim, generator)
+    scores = features @ (rule / rule.norm()) + 0.5 * random_vector(num, generator)
+    return features, torch.where(scores >= 0.0, 1.0, -1.0).double()

@@ -1,0 +1,270 @@
+"""The methods by name: each a choice of parts, with what it needs to know."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from neada import optim, steppers, stopping
+from neada.sets import Set
+from neada.steppers.base import Stepper
+
+__all__ = ["MethodInfo", "Players", "make_stepper", "methods"]
+
+
+class Players(NamedTuple):
+    """The two players, their sets, and what a method may want to know about the solve."""
+
+    x: list[Tensor]
+    y: list[Tensor]
+    x_set: Set | None
+    y_set: Set | None
+    rowwise: bool
+    stochastic: bool
+    tol: float
+
+
+class MethodInfo(NamedTuple):
+    """A method, in words."""
+
+    name: str
+    needs_to_know: str
+    description: str
+
+
+_Factory = Callable[..., Stepper]
+_METHODS: dict[str, tuple[_Factory, MethodInfo]] = {}
+
+
+def methods() -> list[MethodInfo]:
+    """Every method that `minimax` knows by name, with what it needs to know.
+
+    Example:
+        >>> [info.needs_to_know for info in methods() if info.name in ("neada", "gda")]
+        ['nothing', 'a ratio of learning rates']
+    """
+    return [info for _, info in _METHODS.values()]
+
+
+def make_stepper(method: str, players: Players, options: dict[str, Any]) -> Stepper:
+    """Build the stepper of a named method.
+
+    Raises:
+        ValueError: There is no such method, or it has no such option.
+    """
+    if method not in _METHODS:
+        (nearest,) = difflib.get_close_matches(method, _METHODS, n=1, cutoff=0.0)
+        raise ValueError(f"there is no method {method!r}; did you mean {nearest!r}?")
+    factory, _ = _METHODS[method]
+    try:
+        return factory(players, **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise ValueError(f"method {method!r} has no such option: {error}") from error
+
+
+def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Factory]:
+    def register(factory: _Factory) -> _Factory:
+        _METHODS[name] = (factory, MethodInfo(name, needs, description))
+        return factory
+
+    return register
+
+
+# Nested methods: they need to know nothing.
+
+
+@_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
+def _neada(players: Players, theta: float = 1e-4, history: int = 20) -> Stepper:
+    if players.stochastic:
+        return _neada_stochastic(players)
+    # y is solved more accurately than asked for, because its error spoils the x gradient; but not
+    # beyond its precision.
+    floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
+    rule = stopping.RelativeAccuracy(theta, floor) | stopping.FixedSteps(2000)
+    return steppers.NeAda(
+        _quasi_newton(players, "x", history),
+        _quasi_newton(players, "y", history),
+        rule,
+        min_inner_steps=0,
+        deterministic=True,
+        rowwise=players.rowwise,
+    )
+
+
+def _quasi_newton(players: Players, player: str, history: int) -> optim.PlayerOptimizer:
+    params = players.x if player == "x" else players.y
+    common = _on(players, player)
+    if common["constraint"] is not None:
+        return optim.AdGD(params, **common)
+    num_elements = sum(p[0].numel() if players.rowwise else p.numel() for p in params)
+    return optim.LBFGS(params, history=min(history, max(num_elements, 1)), **common)
+
+
+@_method("neada-stochastic", "nothing", "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")
+def _neada_stochastic(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) -> Stepper:
+    return steppers.NeAda(
+        optim.GeneralizedAdaGrad(players.x, lr_x, **_on(players, "x")),
+        optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_on(players, "y")),
+        stopping.InnerSteps(),
+        state="fresh",
+        x_samples=lambda t: t + 1,
+        rowwise=players.rowwise,
+    )
+
+
+@_method("neada-adagrad", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
+def _neada_adagrad(players: Players, lr_x: float = 1.0) -> Stepper:
+    y_optimizer = optim.Backtracking(players.y, **_on(players, "y"))
+    return _algorithm_3(players, lr_x, y_optimizer)
+
+
+@_method("neada-adgd", "nothing", "the paper's Algorithm 3 with AdGD inside: no values")
+def _neada_adgd(players: Players, lr_x: float = 1.0) -> Stepper:
+    return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_on(players, "y")))
+
+
+def _algorithm_3(players: Players, lr_x: float, y_optimizer: optim.PlayerOptimizer) -> Stepper:
+    return steppers.NeAda(
+        optim.GeneralizedAdaGrad(players.x, lr_x, v0=1e-8, **_on(players, "x")),
+        y_optimizer,
+        stopping.GradientMapping(),
+        deterministic=not players.stochastic,
+        rowwise=players.rowwise,
+    )
+
+
+def _register_family(psi: str, name: str, nested_name: str) -> None:
+    @_method(nested_name, "nothing", f"the paper's Algorithm 2 with {name} for both players")
+    def nested(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+        x_optimizer, y_optimizer = _family(players, psi, lr_x, lr_y)
+        return steppers.NeAda(x_optimizer, y_optimizer, rowwise=players.rowwise)
+
+    @_method(name, "a ratio of learning rates", f"the paper's Algorithm 1 with {name}")
+    def non_nested(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+        x_optimizer, y_optimizer = _family(players, psi, lr_x, lr_y)
+        return steppers.Simultaneous(x_optimizer, y_optimizer, rowwise=players.rowwise)
+
+
+def _family(
+    players: Players, psi: Any, lr_x: float, lr_y: float
+) -> tuple[optim.AdaptiveSGD, optim.AdaptiveSGD]:
+    return (
+        optim.AdaptiveSGD(players.x, lr_x, psi, constraint=players.x_set),
+        optim.AdaptiveSGD(players.y, lr_y, psi, maximize=True, constraint=players.y_set),
+    )
+
+
+_register_family("none", "gda", "neada-gda")
+_register_family("adagrad", "adagrad", "neada-adagrad-coordinate")
+_register_family("adam", "adam", "neada-adam")
+_register_family("amsgrad", "amsgrad", "neada-amsgrad")
+
+
+@_method("gdmax", "a step size, and steps or accuracy", "nested with a fixed number of steps")
+def _gdmax(
+    players: Players, lr_x: float = 0.01, lr_y: float = 0.01, num_steps: int = 15
+) -> Stepper:
+    x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
+    rule = stopping.FixedSteps(num_steps)
+    return steppers.NeAda(x_optimizer, y_optimizer, rule, rowwise=players.rowwise)
+
+
+@_method("alternating-gda", "a ratio of learning rates", "x steps, then y answers")
+def _alternating(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+    x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
+    return steppers.Alternating(x_optimizer, y_optimizer, rowwise=players.rowwise)
+
+
+# Methods with a rule of their own.
+
+
+@_method("tiada", "nothing", "AdaGrad for both; x waits for y")
+def _tiada(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) -> Stepper:
+    return steppers.TiAda(players.x, players.y, lr_x, lr_y, **_sets(players))
+
+
+@_method("tiada-coordinate", "nothing", "TiAda with one sum per coordinate")
+def _tiada_coordinate(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) -> Stepper:
+    return steppers.TiAda(players.x, players.y, lr_x, lr_y, scope="coordinate", **_sets(players))
+
+
+@_method("tiada-adam", "in effect a ratio of learning rates", "TiAda on Adam's moments")
+def _tiada_adam(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+    return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, **_sets(players))
+
+
+@_method("tiada-amsgrad", "in effect a ratio of learning rates", "TiAda on AMSGrad's moments")
+def _tiada_amsgrad(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+    return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, amsgrad=True, **_sets(players))
+
+
+def _register_extragradients() -> None:
+    for name, make, words in (
+        ("extragradient", steppers.Extragradient, "look ahead, then step"),
+        ("past-extragradient", steppers.PastExtragradient, "look ahead with the last gradient"),
+        ("optimistic-gda", steppers.OptimisticGDA, "twice the new gradient minus the old"),
+    ):
+
+        @_method(name, "smoothness, and a ratio of learning rates", words)
+        def build(
+            players: Players, lr_x: float = 0.01, lr_y: float = 0.01, make: Any = make
+        ) -> Stepper:
+            stepper: Stepper = make(players.x, players.y, lr_x, lr_y, **_sets(players))
+            return stepper
+
+
+_register_extragradients()
+
+
+@_method("adaptive-extragradient", "nothing if monotone", "extragradient with an adaptive step")
+def _adaptive_extragradient(players: Players, scale: float = 1.0) -> Stepper:
+    return steppers.AdaptiveExtragradient(players.x, players.y, scale, **_sets(players))
+
+
+@_method("universal-mirror-prox", "the diameter", "extragradient with a step from the diameter")
+def _universal_mirror_prox(
+    players: Players, diameter: float = 1.0, gradient_guess: float = 1.0
+) -> Stepper:
+    return steppers.UniversalMirrorProx(
+        players.x, players.y, diameter, gradient_guess, **_sets(players)
+    )
+
+
+@_method("smoothed-agda", "smoothness and modulus", "alternating GDA pulled to a slow centre")
+def _smoothed(
+    players: Players,
+    lr_x: float = 0.01,
+    lr_y: float = 0.01,
+    pull: float = 1.0,
+    follow: float = 0.1,
+) -> Stepper:
+    return steppers.SmoothedAGDA(
+        players.x, players.y, lr_x, lr_y, pull=pull, follow=follow, **_sets(players)
+    )
+
+
+@_method("adagda", "constants from smoothness and modulus", "momentum GDA with Adam-like scaling")
+def _adagda(players: Players, lr_x: float = 0.01, lr_y: float = 0.1) -> Stepper:
+    return steppers.AdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
+
+
+@_method("vr-adagda", "constants from smoothness and modulus", "AdaGDA with variance reduction")
+def _vr_adagda(players: Players, lr_x: float = 0.01, lr_y: float = 0.1) -> Stepper:
+    return steppers.VRAdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
+
+
+def _on(players: Players, player: str) -> dict[str, Any]:
+    """The common arguments of a scalar optimizer for one player."""
+    return {
+        "maximize": player == "y",
+        "constraint": players.x_set if player == "x" else players.y_set,
+        "rowwise": players.rowwise,
+    }
+
+
+def _sets(players: Players) -> dict[str, Any]:
+    return {"x_set": players.x_set, "y_set": players.y_set, "rowwise": players.rowwise}

@@ -1,0 +1,199 @@
+"""AdaGDA and VR-AdaGDA (Huang, Wu & Hu 2023, arXiv:2106.16101): momentum and variance reduction.
+
+Baselines: their constants depend on smoothness and modulus. The step schedules follow the paper's
+form; their constants were not checked against its theorems.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from neada import tensors
+from neada.optim.arguments import check_number
+from neada.scalars import Scalar, sqrt
+from neada.sets import Set
+from neada.steppers.base import Closure, Evaluation, Player
+from neada.steppers.direct import DirectStepper
+
+__all__ = ["AdaGDA", "VRAdaGDA"]
+
+
+class _MomentumGDA(DirectStepper):
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        lr_x: float,
+        lr_y: float,
+        *,
+        decay: float = 0.9,
+        rho: float = 1e-3,
+        k: float = 1.0,
+        m: float = 8.0,
+        c_x: float = 1.0,
+        c_y: float = 1.0,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        self._check_rates(lr_x=lr_x, lr_y=lr_y, rho=rho, k=k, m=m, c_x=c_x, c_y=c_y)
+        check_number("decay", decay, strict=False, below=1.0)
+        self.lr_x = lr_x
+        self.lr_y = lr_y
+        self.decay = decay
+        self.rho = rho
+        self.k = k
+        self.m = m
+        self.c = {"x": c_x, "y": c_y}
+
+    @abstractmethod
+    def _schedule(self, count: int) -> tuple[float, float]:
+        """The share of the way that is gone, and the factor of the momentum's weight."""
+
+    @abstractmethod
+    def _look_again(self, closure: Closure, start: dict[str, list[Tensor]], weight: float) -> None:
+        """Bring the gradient estimates up to date at the new point."""
+
+    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+        if "x_estimate" not in self._memory:
+            self._evaluate_pair(closure)
+            self._memory["x_estimate"] = self._gradients("x")
+            self._memory["y_estimate"] = self._gradients("y")
+        count = self._memory.get("num_steps", 0) + 1
+        self._memory["num_steps"] = count
+        share, weight = self._schedule(count)
+        start = {"x": self._points("x"), "y": self._points("y")}
+        self._go(share, start)
+        self._look_again(closure, start, weight)
+        self.inner_steps += 1
+        at_x: Evaluation = self._memory["at_x"]
+        at_y: Evaluation = self._memory["at_y"]
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+    def _evaluate_pair(self, closure: Closure) -> None:
+        """Both gradients here; they scale the next step."""
+        self._memory["at_x"], self._memory["at_y"] = self._joint_gradient(closure)
+        grads = self._gradients("x")
+        squares = self._vectors("x_squares", grads)
+        torch._foreach_mul_(squares, self.decay)
+        torch._foreach_addcmul_(squares, grads, grads, value=1.0 - self.decay)
+        norm = sqrt(self._memory["at_y"].grad_sq)
+        size = self._memory.get("y_size", 0.0)
+        self._memory["y_size"] = self.decay * size + (1.0 - self.decay) * norm
+
+    def _go(self, share: float, start: dict[str, list[Tensor]]) -> None:
+        """Go a share of the way to the scaled (and projected) gradient step."""
+        scales = torch._foreach_sqrt(self._memory["x_squares"])
+        torch._foreach_add_(scales, self.rho)
+        direction = list(torch._foreach_div(self._memory["x_estimate"], scales))
+        self._put("x", start["x"], direction, -self.lr_x)
+        step_y = self.lr_y / (self._memory["y_size"] + self.rho)
+        self._put("y", start["y"], self._memory["y_estimate"], step_y)
+        players: tuple[Player, Player] = ("x", "y")
+        with torch.no_grad():
+            for player in players:
+                params = self._players[player]
+                target = tensors.clone(params)
+                tensors.copy_(params, start[player])
+                tensors.interpolate_(params, target, share)
+
+
+class AdaGDA(_MomentumGDA):
+    r"""GDA with momentum estimates of both gradients and Adam-like scaling of x.
+
+    .. math::
+        z_{t+1} = z_t + \eta_t\,(\tilde z - z_t), \qquad
+        v \leftarrow \alpha_t g + (1-\alpha_t) v, \qquad \eta_t = k/(m+t)^{1/2}, \quad
+        \alpha_t = c\,\eta_t
+
+    where :math:`\tilde z` is the projected step with the estimate :math:`v`, divided by
+    :math:`\sqrt{a}+\rho` for x (a moving average of squares) and by :math:`b+\rho` for y (a moving
+    average of norms).
+
+    Needs to know: constants that depend on smoothness and modulus.
+
+    Guarantees: nonconvex-strongly-concave: :math:`\tilde O(\kappa^4\varepsilon^{-4})`.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        lr_x: The learning rate of x.
+        lr_y: The learning rate of y.
+        decay: Of both moving averages.
+        rho: Added to both scales.
+        k: Scales the share :math:`\eta_t`.
+        m: Delays its decay.
+        c_x: Weight of the x momentum.
+        c_y: Weight of the y momentum.
+        x_set: Where x lives; with its diagonal scaling a heuristic except for boxes.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def _schedule(self, count: int) -> tuple[float, float]:
+        share = min(self.k / (self.m + count) ** 0.5, 1.0)
+        return share, share
+
+    def _look_again(self, closure: Closure, start: dict[str, list[Tensor]], weight: float) -> None:
+        self._evaluate_pair(closure)
+        players: tuple[Player, Player] = ("x", "y")
+        for player in players:
+            mix = min(self.c[player] * weight, 1.0)
+            tensors.interpolate_(self._memory[f"{player}_estimate"], self._grads(player), mix)
+
+
+class VRAdaGDA(_MomentumGDA):
+    r"""AdaGDA with the variance-reduced estimate of STORM.
+
+    .. math::
+        v \leftarrow g(z_{t+1};\xi) + (1-\alpha_t)\,(v - g(z_t;\xi)), \qquad
+        \eta_t = k/(m+t)^{1/3}, \quad \alpha_t = c\,\eta_t^2
+
+    The closure is called at both points in one step and must look at the same sample both times:
+    draw the sample outside.
+
+    Needs to know: constants that depend on smoothness and modulus.
+
+    Guarantees: nonconvex-strongly-concave: :math:`\tilde O(\kappa^{4.5}\varepsilon^{-3})`.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        lr_x: The learning rate of x.
+        lr_y: The learning rate of y.
+        decay: Of both moving averages.
+        rho: Added to both scales.
+        k: Scales the share :math:`\eta_t`.
+        m: Delays its decay.
+        c_x: Weight of the x momentum.
+        c_y: Weight of the y momentum.
+        x_set: Where x lives; with its diagonal scaling a heuristic except for boxes.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def _schedule(self, count: int) -> tuple[float, float]:
+        share = min(self.k / (self.m + count) ** (1.0 / 3.0), 1.0)
+        return share, share * share
+
+    def _look_again(self, closure: Closure, start: dict[str, list[Tensor]], weight: float) -> None:
+        end = {"x": self._points("x"), "y": self._points("y")}
+        players: tuple[Player, Player] = ("x", "y")
+        with torch.no_grad():
+            for player in players:
+                tensors.copy_(self._players[player], start[player])
+        self._joint_gradient(closure)
+        before = {player: self._gradients(player) for player in players}
+        with torch.no_grad():
+            for player in players:
+                tensors.copy_(self._players[player], end[player])
+        self._evaluate_pair(closure)
+        for player in players:
+            keep = 1.0 - min(self.c[player] * weight, 1.0)
+            estimate = self._memory[f"{player}_estimate"]
+            tensors.add_scaled_(estimate, before[player], -1.0)
+            tensors.scale_(estimate, keep)
+            tensors.add_scaled_(estimate, self._grads(player), 1.0)

@@ -1,0 +1,258 @@
+"""What all min-max algorithms share: one verb, exact counters, complete state."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from neada import distributed, tensors
+from neada.scalars import Scalar, all_true, is_finite
+from neada.sets import Set
+
+__all__ = ["BudgetExhausted", "Closure", "Evaluation", "StepInfo", "Stepper"]
+
+Closure = Callable[[], Tensor]
+Player = Literal["x", "y"]
+_COUNTERS = (
+    *("calls_x", "calls_y", "calls_value", "samples_x", "samples_y", "outer_steps"),
+    "inner_steps",
+)
+
+
+class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
+    """The next evaluation would exceed `max_calls`; the players stand where they were."""
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What one step of a stepper saw and spent.
+
+    Attributes:
+        value: f at the last point where a gradient was taken, one per row if there are rows.
+        x_grad_sq: The squared norm of the last x gradient.
+        y_mapping_sq: The squared norm of the last gradient mapping of y.
+        calls_x: x gradients evaluated in this step.
+        calls_y: y gradients evaluated in this step.
+        calls_value: Evaluations without a gradient in this step.
+        inner_steps: Steps of y.
+        stop_reason: Why the inner loop stopped; empty without one.
+    """
+
+    value: Tensor
+    x_grad_sq: Scalar
+    y_mapping_sq: Scalar
+    calls_x: int
+    calls_y: int
+    calls_value: int
+    inner_steps: int
+    stop_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A gradient of one player, which is in `.grad`, and what is known about it."""
+
+    value: Tensor
+    grad_sq: Scalar
+    mapping_sq: Scalar
+
+
+class Stepper(ABC):
+    """A min-max algorithm for a player x that descends and a player y that ascends.
+
+    `step(closure)` is the one verb: the closure returns f(x, y) with its graph, on whatever
+    sample it likes. Gradients are taken for one player at a time where the algorithm allows it,
+    and always through one method, so that the counters are right by construction.
+
+    Attributes:
+        max_calls: Gradients and values that may be evaluated in all; None for no limit.
+        calls_x, calls_y, calls_value: Evaluations so far.
+        samples_x, samples_y: The same times the batch size.
+        outer_steps, inner_steps: Steps of x and of y so far.
+    """
+
+    def __init__(
+        self,
+        x_groups: Sequence[tuple[Sequence[Tensor], Set | None]],
+        y_groups: Sequence[tuple[Sequence[Tensor], Set | None]],
+        rowwise: bool,
+    ) -> None:
+        self._groups = {"x": x_groups, "y": y_groups}
+        self._players: dict[str, list[Tensor]] = {
+            name: [p for params, _ in groups for p in params]
+            for name, groups in self._groups.items()
+        }
+        self.rowwise = rowwise
+        for name, params in self._players.items():
+            if not params:
+                raise ValueError(f"the {name} player has no parameters")
+        both = {id(p) for p in self._players["x"]} & {id(p) for p in self._players["y"]}
+        if both:
+            raise ValueError(
+                "x and y share a parameter: every tensor belongs to one player, the one that "
+                "minimises or the one that maximises"
+            )
+        self.max_calls: int | None = None
+        for counter in _COUNTERS:
+            setattr(self, counter, 0)
+        self._batch_size = 1
+
+    calls_x: int
+    calls_y: int
+    calls_value: int
+    samples_x: int
+    samples_y: int
+    outer_steps: int
+    inner_steps: int
+
+    def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
+        """Take one step of the algorithm.
+
+        Args:
+            closure: Evaluates f(x, y) and returns it with its graph; one value per row with
+                rowwise players.
+            batch_size: How many samples one call of the closure looks at, for the counters.
+
+        Returns:
+            What the step saw and spent.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        self._batch_size = batch_size
+        before = (self.calls_x, self.calls_y, self.calls_value, self.inner_steps)
+        value, x_grad_sq, y_mapping_sq, reason = self._step(closure)
+        self.outer_steps += 1
+        return StepInfo(
+            value,
+            x_grad_sq,
+            y_mapping_sq,
+            self.calls_x - before[0],
+            self.calls_y - before[1],
+            self.calls_value - before[2],
+            self.inner_steps - before[3],
+            reason,
+        )
+
+    @abstractmethod
+    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+        """One step; returns the value, both squared norms, and why an inner loop stopped."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, bit for bit."""
+        return {"counters": {name: getattr(self, name) for name in _COUNTERS}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name in _COUNTERS:
+            setattr(self, name, state_dict["counters"][name])
+
+    @property
+    def total_calls(self) -> int:
+        """Gradients of both players and values."""
+        return self.calls_x + self.calls_y + self.calls_value
+
+    # What the algorithms use.
+
+    def _spend(self, num_calls: int) -> None:
+        if self.max_calls is not None and self.total_calls + num_calls > self.max_calls:
+            raise BudgetExhausted
+
+    def _evaluate(self, closure: Closure) -> Tensor:
+        value = closure()
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"the closure must return f(x, y) as a tensor, not {type(value).__name__}"
+            )
+        rows = len(self._players["x"][0]) if self.rowwise else None
+        if rows is None and value.numel() != 1:
+            raise ValueError(
+                f"the closure must return one number, but its value has shape "
+                f"{tuple(value.shape)}: take the mean or the sum, or use rowwise players"
+            )
+        if rows is not None and value.shape != (rows,):
+            raise ValueError(
+                f"rowwise players need one value per row, shape ({rows},), but the closure's "
+                f"value has shape {tuple(value.shape)}"
+            )
+        if not value.requires_grad:
+            raise ValueError(
+                "the closure's value depends on neither player: compute it from the parameters, "
+                "with gradients enabled"
+            )
+        return value
+
+    def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
+        """Evaluate, and leave the gradient of one player in `.grad`."""
+        self._spend(1)
+        value = self._evaluate(closure)
+        return self._backward(value, player, keep_graph)
+
+    def _backward(self, value: Tensor, player: Player, keep_graph: bool = False) -> Evaluation:
+        params = self._players[player]
+        for param in params:
+            param.grad = None
+        torch.autograd.backward(value.sum(), inputs=params, retain_graph=keep_graph)
+        self._count(player)
+        return self._measure(value, player)
+
+    def _joint_gradient(self, closure: Closure) -> tuple[Evaluation, Evaluation]:
+        """Evaluate, and leave both players' gradients in `.grad` by one pass; counts two calls."""
+        self._spend(2)
+        value = self._evaluate(closure)
+        params = self._players["x"] + self._players["y"]
+        for param in params:
+            param.grad = None
+        torch.autograd.backward(value.sum(), inputs=params)
+        self._count("x")
+        self._count("y")
+        return self._measure(value, "x"), self._measure(value, "y")
+
+    def _count(self, player: Player) -> None:
+        if player == "x":
+            self.calls_x += 1
+            self.samples_x += self._batch_size
+        else:
+            self.calls_y += 1
+            self.samples_y += self._batch_size
+
+    def _measure(self, value: Tensor, player: Player) -> Evaluation:
+        grad_sq = self._agreed(tensors.squared_norm(self._grads(player), self.rowwise))
+        if not all_true(is_finite(grad_sq)):
+            tensors.raise_non_finite([p.grad for p in self._players[player]])
+        if all(constraint is None for _, constraint in self._groups[player]):
+            return Evaluation(value.detach(), grad_sq, grad_sq)
+        ascent = 1.0 if player == "y" else -1.0
+        mapping: list[Tensor] = []
+        for params, constraint in self._groups[player]:
+            direction = [ascent * _grad_of(p) for p in params]
+            if constraint is None:
+                mapping += direction
+            else:
+                mapping += constraint.gradient_mapping(list(params), direction)
+        mapping_sq = self._agreed(tensors.squared_norm(mapping, self.rowwise))
+        return Evaluation(value.detach(), grad_sq, mapping_sq)
+
+    def _agreed(self, number: Scalar) -> Scalar:
+        """The number all ranks decide by."""
+        return distributed.mean(number, self._players["y"][0])
+
+    def _grads(self, player: Player) -> list[Tensor]:
+        return [_grad_of(p) for p in self._players[player]]
+
+    def _value_closure(self, closure: Closure) -> Closure:
+        """The closure for an optimizer that tries points: evaluations only, and counted."""
+
+        def evaluate() -> Tensor:
+            self._spend(1)
+            self.calls_value += 1
+            with torch.no_grad():
+                return closure()
+
+        return evaluate
+
+
+def _grad_of(param: Tensor) -> Tensor:
+    return torch.zeros_like(param) if param.grad is None else param.grad

@@ -1,0 +1,269 @@
+"""Extragradient methods: look ahead, then move with the gradient seen there.
+
+Korpelevich 1976; Popov 1980 (past extragradient); Daskalakis et al. 2018 (optimistic GDA);
+Antonakopoulos, Belmega & Mertikopoulos 2021 (adaptive); Bach & Levy 2019 (universal mirror-prox).
+Built for monotone problems; on nonconvex-strongly-concave ones they need the same separation of
+time scales as GDA.
+"""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from neada import tensors
+from neada.scalars import Scalar, sqrt
+from neada.sets import Set
+from neada.steppers.base import Closure
+from neada.steppers.direct import DirectStepper
+
+__all__ = [
+    "AdaptiveExtragradient",
+    "Extragradient",
+    "OptimisticGDA",
+    "PastExtragradient",
+    "UniversalMirrorProx",
+]
+
+_Result = tuple[Tensor, Scalar, Scalar, str]
+
+
+class _TwoRates(DirectStepper):
+    """One learning rate for each player."""
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        lr_x: float,
+        lr_y: float,
+        *,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        self._check_rates(lr_x=lr_x, lr_y=lr_y)
+        self.lr_x = lr_x
+        self.lr_y = lr_y
+
+
+class Extragradient(_TwoRates):
+    r"""A gradient step to look ahead, then a step from the start with the gradient found there.
+
+    .. math::
+        z_h = P(z_t - \eta F(z_t)), \qquad z_{t+1} = P(z_t - \eta F(z_h)), \qquad
+        F = (\nabla_x f, -\nabla_y f)
+
+    Four gradient calls a step.
+
+    Needs to know: the smoothness, :math:`\eta < 1/l`; in nonconvex problems a ratio as well.
+
+    Guarantees: monotone: O(1/T) for the average, linear if strongly monotone.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        lr_x: The learning rate of x.
+        lr_y: The learning rate of y.
+        x_set: Where x lives.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def _step(self, closure: Closure) -> _Result:
+        start_x, start_y = self._points("x"), self._points("y")
+        at_x, at_y = self._joint_gradient(closure)
+        self._put("x", start_x, self._grads("x"), -self.lr_x)
+        self._put("y", start_y, self._grads("y"), self.lr_y)
+        self._joint_gradient(closure)
+        self._put("x", start_x, self._grads("x"), -self.lr_x)
+        self._put("y", start_y, self._grads("y"), self.lr_y)
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+
+class PastExtragradient(_TwoRates):
+    r"""Extragradient that looks ahead with the gradient it remembers: two calls a step.
+
+    .. math::
+        z_h = P(z_t - \eta F_{t-1}), \qquad F_t = F(z_h), \qquad z_{t+1} = P(z_t - \eta F_t)
+
+    with :math:`F_{-1} = F(z_0)`, which costs one more pair at the start.
+
+    Needs to know: the smoothness, :math:`\eta \le 1/(2l)`; in nonconvex problems a ratio as well.
+
+    Guarantees: monotone: as `Extragradient`.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        lr_x: The learning rate of x.
+        lr_y: The learning rate of y.
+        x_set: Where x lives.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def _step(self, closure: Closure) -> _Result:
+        start_x, start_y = self._points("x"), self._points("y")
+        if "x_gradient" not in self._memory:
+            self._joint_gradient(closure)
+            self._remember()
+        self._put("x", start_x, self._memory["x_gradient"], -self.lr_x)
+        self._put("y", start_y, self._memory["y_gradient"], self.lr_y)
+        at_x, at_y = self._joint_gradient(closure)
+        self._remember()
+        self._put("x", start_x, self._memory["x_gradient"], -self.lr_x)
+        self._put("y", start_y, self._memory["y_gradient"], self.lr_y)
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+    def _remember(self) -> None:
+        self._memory["x_gradient"] = self._gradients("x")
+        self._memory["y_gradient"] = self._gradients("y")
+
+
+class OptimisticGDA(_TwoRates):
+    r"""GDA with twice the new gradient minus the old one.
+
+    .. math::
+        z_{t+1} = P\bigl(z_t - \eta\,(2F(z_t) - F(z_{t-1}))\bigr), \qquad F(z_{-1}) = F(z_0)
+
+    Needs to know: the smoothness, :math:`\eta \le 1/(2l)`; in nonconvex problems a ratio as well.
+
+    Guarantees: monotone: as `Extragradient`; without sets it is `PastExtragradient` in other
+    variables.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        lr_x: The learning rate of x.
+        lr_y: The learning rate of y.
+        x_set: Where x lives.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def _step(self, closure: Closure) -> _Result:
+        at_x, at_y = self._joint_gradient(closure)
+        for player, rate in (("x", -self.lr_x), ("y", self.lr_y)):
+            gradient = self._gradients(player)  # type: ignore[arg-type]
+            before = self._memory.get(f"{player}_gradient", gradient)
+            direction = tensors.difference(gradient, before)
+            tensors.add_scaled_(direction, gradient, 1.0)
+            self._put(player, self._points(player), direction, rate)  # type: ignore[arg-type]
+            self._memory[f"{player}_gradient"] = gradient
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+
+class AdaptiveExtragradient(DirectStepper):
+    r"""Extragradient with a step that shrinks with the operator's variation.
+
+    .. math::
+        \gamma_t = c\,\Bigl(1 + \sum_{s<t}\|F(z_{s,h}) - F(z_s)\|^2\Bigr)^{-1/2}
+
+    for both players; four gradient calls a step.
+
+    Needs to know: nothing in monotone problems; in nonconvex ones a ratio, which it has no place
+    for: it diverges on the paper's quadratic.
+
+    Guarantees: monotone: the rate of extragradient with the right step, for the average.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        scale: The constant :math:`c`.
+        x_set: Where x lives.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        scale: float = 1.0,
+        *,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        self._check_rates(scale=scale)
+        self.scale = scale
+
+    def _step(self, closure: Closure) -> _Result:
+        start_x, start_y = self._points("x"), self._points("y")
+        step = self.scale / sqrt(1.0 + self._memory.get("variation", 0.0))
+        at_x, at_y = self._joint_gradient(closure)
+        first = self._gradients("x") + self._gradients("y")
+        self._put("x", start_x, self._grads("x"), -step)
+        self._put("y", start_y, self._grads("y"), step)
+        self._joint_gradient(closure)
+        second = self._grads("x") + self._grads("y")
+        varied = self._agreed(tensors.squared_distance(second, first, self.rowwise))
+        self._memory["variation"] = self._memory.get("variation", 0.0) + varied
+        self._put("x", start_x, self._grads("x"), -step)
+        self._put("y", start_y, self._grads("y"), step)
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+
+class UniversalMirrorProx(DirectStepper):
+    r"""Extragradient whose step comes from a diameter and the movement so far.
+
+    .. math::
+        e_t = D\,\Bigl(G_0^2 + \sum_{s<t} Z_s^2\Bigr)^{-1/2}, \qquad
+        Z_t^2 = \frac{\|z_h - z_{t+1}\|^2 + \|z_h - z_t\|^2}{5 e_t^2}
+
+    Needs to know: the diameter of the sets, and a guess of the gradient norm.
+
+    Guarantees: monotone on bounded sets: optimal for smooth and nonsmooth problems, for the
+    average. It diverges on the paper's quadratic.
+
+    Args:
+        x: The tensors that are minimised over.
+        y: The tensors that are maximised over.
+        diameter: The diameter :math:`D`.
+        gradient_guess: The guess :math:`G_0`.
+        x_set: Where x lives.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        diameter: float = 1.0,
+        gradient_guess: float = 1.0,
+        *,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        self._check_rates(diameter=diameter, gradient_guess=gradient_guess)
+        self.diameter = diameter
+        self.gradient_guess = gradient_guess
+
+    def _step(self, closure: Closure) -> _Result:
+        start_x, start_y = self._points("x"), self._points("y")
+        moved_so_far = self._memory.get("movement", 0.0)
+        step = self.diameter / sqrt(self.gradient_guess**2 + moved_so_far)
+        at_x, at_y = self._joint_gradient(closure)
+        self._put("x", start_x, self._grads("x"), -step)
+        self._put("y", start_y, self._grads("y"), step)
+        ahead = self._points("x") + self._points("y")
+        self._joint_gradient(closure)
+        self._put("x", start_x, self._grads("x"), -step)
+        self._put("y", start_y, self._grads("y"), step)
+        end = self._players["x"] + self._players["y"]
+        moved = self._agreed(
+            tensors.squared_distance(ahead, [p.detach() for p in end], self.rowwise)
+            + tensors.squared_distance(ahead, start_x + start_y, self.rowwise)
+        )
+        self._memory["movement"] = moved_so_far + moved / (5.0 * step * step)
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

@@ -1,0 +1,100 @@
+"""Non-nested methods: both players move once per step (the paper's Algorithm 1)."""
+
+from typing import Literal
+
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from neada.scalars import Scalar
+from neada.steppers.base import Closure
+from neada.steppers.composed import ComposedStepper
+
+__all__ = ["Alternating", "Simultaneous"]
+
+
+class Simultaneous(ComposedStepper):
+    r"""Both players step with their gradients at the same point and the same sample.
+
+    .. math::
+        x_{t+1} = \text{x step}(\nabla_x f(x_t, y_t)), \qquad
+        y_{t+1} = \text{y step}(\nabla_y f(x_t, y_t))
+
+    With SGD for both it is gradient descent ascent (GDA); with `AdaptiveSGD` the paper's
+    Algorithm 1. One call of the closure, two gradient calls.
+
+    Needs to know: the ratio of the two learning rates, which depends on the condition number.
+
+    Guarantees: nonconvex-strongly-concave GDA with :math:`\eta^y = \Theta(1/l)`,
+    :math:`\eta^x = \Theta(1/(\kappa^2 l))`: :math:`O(\kappa^2 l\varepsilon^{-2})`. With the ratio
+    wrong it need not converge: on the paper's quadratic GDA does not for
+    :math:`\eta^y/\eta^x \le L^2`, AdaGrad and Adam do not for a ratio of at most :math:`L`.
+
+    Args:
+        x_optimizer: Any torch optimizer that minimises.
+        y_optimizer: Any torch optimizer constructed with ``maximize=True``.
+        rowwise: Every row of both players is its own game.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([1.0], requires_grad=True)
+        >>> y = torch.tensor([0.0], requires_grad=True)
+        >>> stepper = Simultaneous(
+        ...     torch.optim.SGD([x], lr=0.05), torch.optim.SGD([y], lr=0.3, maximize=True)
+        ... )
+        >>> info = stepper.step(lambda: (x * x / 2 + x * y - y * y / 2).sum())
+        >>> info.calls_x, info.calls_y
+        (1, 1)
+    """
+
+    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+        at_x, at_y = self._joint_gradient(closure)
+        self._move(self.y_optimizer, closure, at_y)
+        self._move(self.x_optimizer, closure, at_x)
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+
+class Alternating(ComposedStepper):
+    r"""One player steps, then the other answers at the new point.
+
+    .. math::
+        x_{t+1} = \text{x step}(\nabla_x f(x_t, y_t)), \qquad
+        y_{t+1} = \text{y step}(\nabla_y f(x_{t+1}, y_t))
+
+    With ``order="yx"`` the other way round; that is `NeAda` with one inner step.
+
+    Needs to know: the ratio of the two learning rates.
+
+    Guarantees: as `Simultaneous`, with better constants.
+
+    Args:
+        x_optimizer: Any torch optimizer that minimises.
+        y_optimizer: Any torch optimizer constructed with ``maximize=True``.
+        order: Who moves first, "xy" or "yx".
+        rowwise: Every row of both players is its own game.
+    """
+
+    def __init__(
+        self,
+        x_optimizer: Optimizer,
+        y_optimizer: Optimizer,
+        *,
+        order: Literal["xy", "yx"] = "xy",
+        rowwise: bool = False,
+    ) -> None:
+        if order not in ("xy", "yx"):
+            raise ValueError(f"order must be 'xy' or 'yx', got {order!r}")
+        super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
+        self.order = order
+
+    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+        if self.order == "yx":
+            at_y = self._gradient(closure, "y")
+            self._move(self.y_optimizer, closure, at_y)
+        at_x = self._gradient(closure, "x")
+        self._move(self.x_optimizer, closure, at_x)
+        if self.order == "xy":
+            at_y = self._gradient(closure, "y")
+            self._move(self.y_optimizer, closure, at_y)
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

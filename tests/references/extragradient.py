@@ -1,0 +1,122 @@
+"""Spec B3, B4, B10: extragradient and its relatives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .base import Vector, norm_sq
+from .minimax import Minimax, TwoRates
+
+
+class Extragradient(TwoRates):
+    """Spec B3: both steps start at z, the second one takes the gradients at the half point."""
+
+    def iterate(self) -> None:
+        gx = self.grad_x(self.x, self.y)
+        gy = self.grad_y(self.x, self.y)
+        half_x = self.project_x(self.x - self.lr_x * gx)
+        half_y = self.project_y(self.y + self.lr_y * gy)
+        gx = self.grad_x(half_x, half_y)
+        gy = self.grad_y(half_x, half_y)
+        self.x = self.project_x(self.x - self.lr_x * gx)
+        self.y = self.project_y(self.y + self.lr_y * gy)
+
+
+class OptimisticGDA(TwoRates):
+    """Spec B4: z = P(z - lr (2 F(z_t) - F(z_{t-1}))), F(z_{-1}) := F(z_0)."""
+
+    gx_previous: Vector | None = None
+    gy_previous: Vector | None = None
+
+    def iterate(self) -> None:
+        gx = self.grad_x(self.x, self.y)
+        gy = self.grad_y(self.x, self.y)
+        if self.gx_previous is None or self.gy_previous is None:
+            self.gx_previous, self.gy_previous = gx, gy
+        self.x = self.project_x(self.x - self.lr_x * (2.0 * gx - self.gx_previous))
+        self.y = self.project_y(self.y + self.lr_y * (2.0 * gy - self.gy_previous))
+        self.gx_previous, self.gy_previous = gx, gy
+
+
+class PastExtragradient(TwoRates):
+    """Spec B4 (Popov): the half step uses the gradients of the last half point, at first F(z_0)."""
+
+    gx_memory: Vector | None = None
+    gy_memory: Vector | None = None
+
+    def iterate(self) -> None:
+        if self.gx_memory is None or self.gy_memory is None:  # the one extra pair
+            self.gx_memory = self.grad_x(self.x, self.y)
+            self.gy_memory = self.grad_y(self.x, self.y)
+        half_x = self.project_x(self.x - self.lr_x * self.gx_memory)
+        half_y = self.project_y(self.y + self.lr_y * self.gy_memory)
+        self.gx_memory = self.grad_x(half_x, half_y)
+        self.gy_memory = self.grad_y(half_x, half_y)
+        self.x = self.project_x(self.x - self.lr_x * self.gx_memory)
+        self.y = self.project_y(self.y + self.lr_y * self.gy_memory)
+
+
+class WeightedHalfPoints(Minimax):
+    """Extragradient with one step size for both players; a weighted mean of the half points."""
+
+    def start(self) -> None:
+        self.step_size = math.nan
+        self.weight = 0.0
+        self.sum_x = np.zeros_like(self.x)
+        self.sum_y = np.zeros_like(self.y)
+
+    def averaged(self) -> tuple[Vector, Vector]:
+        if self.weight == 0.0:
+            return self.x, self.y
+        return self.sum_x / self.weight, self.sum_y / self.weight
+
+    def add(self, half_x: Vector, half_y: Vector, weight: float) -> None:
+        self.weight = self.weight + weight
+        self.sum_x = self.sum_x + weight * half_x
+        self.sum_y = self.sum_y + weight * half_y
+
+    def extragradient(self, step: float) -> tuple[Vector, ...]:
+        """(half point, new point, difference of the gradients at the half point and at z)."""
+        gx, gy = self.grad_x(self.x, self.y), self.grad_y(self.x, self.y)
+        hx = self.project_x(self.x - step * gx)
+        hy = self.project_y(self.y + step * gy)
+        half_gx, half_gy = self.grad_x(hx, hy), self.grad_y(hx, hy)
+        x = self.project_x(self.x - step * half_gx)
+        y = self.project_y(self.y + step * half_gy)
+        return hx, hy, x, y, half_gx - gx, half_gy - gy
+
+
+class AdaptiveExtragradient(WeightedHalfPoints):
+    """Spec B10 (AdaProx): step c / sqrt(1 + sum over the past of |F(z_h) - F(z)|^2)."""
+
+    def setup(self, *, scale: float = 1.0) -> None:
+        self.scale = scale
+        self.total = 0.0  # the sum alone, without the 1
+        self.start()
+
+    def iterate(self) -> None:
+        self.step_size = self.scale / math.sqrt(1.0 + self.total)
+        hx, hy, x, y, dx, dy = self.extragradient(self.step_size)
+        self.total = self.total + norm_sq(dx) + norm_sq(dy)
+        self.add(hx, hy, self.step_size)
+        self.x, self.y = x, y
+
+
+class UniversalMirrorProx(WeightedHalfPoints):
+    """Spec B10: step D / sqrt(G_0^2 + sum over the past of Z^2), D the diameter of both jointly."""
+
+    def setup(self, *, diameter: float, g0: float) -> None:
+        self.diameter = diameter
+        self.total = g0**2
+        self.start()
+
+    def iterate(self) -> None:
+        self.step_size = self.diameter / math.sqrt(self.total)
+        hx, hy, x, y, _, _ = self.extragradient(self.step_size)
+        forward = norm_sq(hx - x) + norm_sq(hy - y)
+        backward = norm_sq(hx - self.x) + norm_sq(hy - self.y)
+        self.total = self.total + (forward + backward) / (5.0 * self.step_size**2)
+        self.add(hx, hy, 1.0)
+        self.x, self.y = x, y

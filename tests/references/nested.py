@@ -1,0 +1,199 @@
+"""Spec C2, C3, B6, C6: NeAda, GDmax and the released loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .adaptive import GeneralizedAdaGrad
+from .adgd import AdGD
+from .base import PolynomialAverage, Projection, Reference, Vector, norm, norm_sq
+from .line_search import Backtracking
+from .minimax import Minimax
+from .stopping import Stop
+
+Factory = Callable[[Vector, Projection | None], Reference]
+Value = Callable[[Vector, Vector], float]
+
+
+def keep_step(old: Reference, new: Reference) -> None:
+    """Policy `step` (spec A0): a new solver that begins with the old one's step size."""
+    if isinstance(old, Backtracking) and isinstance(new, Backtracking):
+        new.s = old.s
+    elif isinstance(old, AdGD) and isinstance(new, AdGD):
+        new.lam = old.lam
+    else:
+        raise ValueError(f"{type(old).__name__} has no step size to keep")
+
+
+def restart_average(solver: Reference, y: Vector) -> None:
+    """A carried solver goes on from the averaged point with a new average (decisions)."""
+    assert isinstance(solver, GeneralizedAdaGrad) and solver._average is not None
+    solver.w = y.copy()
+    solver._average = PolynomialAverage(y, solver._average.gamma)
+
+
+class NeAda(Minimax):
+    """Spec C2 (Algorithm 2, policy "full") and spec C3 (Algorithm 3, policy "fresh").
+
+    `inner(y, project_y)` makes a minimiser of -f(x_t, .), `outer(x, project_x)` one of f(., y_t).
+    `test="current"`: the rule sees the gradient at the current y, which is the next step's gradient
+    if the rule says no. `test="last"`: the rule sees the gradient the last step used.
+    No rule is asked before `min_inner_steps`. `batch(t)` is M_t, the number of x gradients in their
+    mean. The value at the current y comes with its gradient; n_f counts the values at trial points.
+    `averaged`: y_t is the solver's average over this inner loop, and the next warm start.
+    """
+
+    def setup(
+        self,
+        *,
+        inner: Factory,
+        outer: Factory,
+        stop: Stop,
+        policy: str = "fresh",
+        min_inner_steps: int = 1,
+        max_inner_steps: int = 10_000,
+        test: str = "current",
+        batch: Callable[[int], int] | None = None,
+        averaged: bool = False,
+        f: Value | None = None,
+    ) -> None:
+        if policy not in ("fresh", "step", "full"):
+            raise ValueError(f"unknown policy {policy!r}")
+        if test not in ("current", "last"):
+            raise ValueError(f"unknown test {test!r}")
+        self.make_inner = inner
+        self.outer = outer(self.x, self.set_x)
+        self.stop = stop
+        self.policy = policy
+        self.min_inner_steps = min_inner_steps
+        self.max_inner_steps = max_inner_steps
+        self.test = test
+        self.batch = batch
+        self.averaged = averaged
+        self.f = f
+        self.inner: Reference | None = None
+        self.inner_steps: list[int] = []  # one entry per outer iteration
+        self.n_capped = 0  # inner loops ended by max_inner_steps
+
+    def begin_inner(self) -> Reference:
+        if self.inner is not None and self.policy == "full":
+            if self.averaged:
+                restart_average(self.inner, self.y)
+            return self.inner
+        new = self.make_inner(self.y, self.set_y)
+        if self.inner is not None and self.policy == "step":
+            keep_step(self.inner, new)
+        return new
+
+    def counted_value(self, y: Vector) -> float:
+        """-f(x_t, y) at a trial point."""
+        assert self.f is not None
+        self.n_f += 1
+        return -float(self.f(self.x, y))
+
+    def inner_step(self, solver: Reference, g: Vector) -> None:
+        if self.f is None:
+            solver.step(-g)
+        else:
+            solver.step(-g, -float(self.f(self.x, self.y)), self.counted_value)
+        self.y = solver.w
+
+    def iterate(self) -> None:
+        t = self.n_outer
+        k = 0
+        solver = self.begin_inner()
+        self.inner = solver
+        while True:
+            if k >= self.min_inner_steps and self.stop.count(t, k):
+                break
+            if k >= self.max_inner_steps:
+                self.n_capped += 1
+                break
+            g = self.grad_y(self.x, self.y)
+            mapping = self.y - self.project_y(self.y + g)
+            asked = self.test == "current" and k >= self.min_inner_steps
+            if asked and self.stop.accuracy(t, k, mapping):
+                break
+            self.inner_step(solver, g)
+            k += 1
+            asked = self.test == "last" and k >= self.min_inner_steps
+            if asked and self.stop.accuracy(t, k, mapping):
+                break
+        self.n_inner += k
+        self.inner_steps.append(k)
+        if self.averaged and k > 0:
+            assert isinstance(solver, GeneralizedAdaGrad)
+            self.y = solver.average
+
+        samples = 1 if self.batch is None else self.batch(t)
+        total = np.zeros_like(self.x)
+        for _ in range(samples):
+            total = total + self.grad_x(self.x, self.y)
+        self.outer.step(total / samples)
+        self.x = self.outer.w
+
+
+class GDmax(Minimax):
+    """Spec B6: `inner_steps` plain ascent steps, or until |y - P_Y(y + g)| <= tol; then x."""
+
+    def setup(
+        self, *, lr_x: float, lr_y: float, inner_steps: int | None = None, tol: float | None = None
+    ) -> None:
+        if (inner_steps is None) == (tol is None):
+            raise ValueError("either inner_steps or tol")
+        self.lr_x = lr_x
+        self.lr_y = lr_y
+        self.inner_steps = inner_steps
+        self.tol = tol
+
+    def iterate(self) -> None:
+        k = 0
+        while self.inner_steps is None or k < self.inner_steps:
+            g = self.grad_y(self.x, self.y)
+            if self.tol is not None and norm(self.y - self.project_y(self.y + g)) <= self.tol:
+                break  # this gradient is counted
+            self.y = self.project_y(self.y + self.lr_y * g)
+            k += 1
+        self.n_inner += k
+        self.x = self.project_x(self.x - self.lr_x * self.grad_x(self.x, self.y))
+
+
+class ReleasedLoop(Minimax):
+    """Spec C6 (test functions): while k < c t take a step, and end after |g|^2 <= s / (t + 1).
+
+    g is the raw gradient that the step used; no inner step at t = 0; both optimizers are carried.
+    The scripts for robust training take at least one: min_inner_steps = 1.
+    """
+
+    def setup(
+        self,
+        *,
+        inner: Factory,
+        outer: Factory,
+        c: float = 1.0,
+        s: float = 1.0,
+        min_inner_steps: int = 0,
+    ) -> None:
+        self.inner = inner(self.y, self.set_y)
+        self.outer = outer(self.x, self.set_x)
+        self.c = c
+        self.s = s
+        self.min_inner_steps = min_inner_steps
+        self.inner_steps: list[int] = []
+
+    def iterate(self) -> None:
+        t = self.n_outer
+        k = 0
+        while k < self.c * t or k < self.min_inner_steps:
+            g = self.grad_y(self.x, self.y)
+            self.inner.step(-g)
+            self.y = self.inner.w
+            k += 1
+            if norm_sq(g) <= self.s / (t + 1):
+                break
+        self.n_inner += k
+        self.inner_steps.append(k)
+        self.outer.step(self.grad_x(self.x, self.y))
+        self.x = self.outer.w

@@ -1,0 +1,103 @@
+"""Spec C4: when an inner loop ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from .base import Vector, norm, norm_sq
+
+
+class Stop:
+    """Spec C4. Two questions at outer iteration t = 0, 1, ... after k inner steps.
+
+    `count` is asked before a gradient is evaluated; `accuracy` sees the mapping y - P_Y(y + g) with
+    unit step. A rule says no where it has nothing to say.
+    """
+
+    def count(self, t: int, k: int) -> bool:
+        return False
+
+    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
+        return False
+
+
+class SquaredMapping(Stop):
+    """Spec C4, criterion I: |mapping|^2 <= scale / (t + 1)."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
+        return norm_sq(mapping) <= self.scale / (t + 1)
+
+
+class MappingNorm(Stop):
+    """The fixture stopEXP: |mapping| <= scale / (t + 1), not squared."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
+        return norm(mapping) <= self.scale / (t + 1)
+
+
+class ExperimentsText(Stop):
+    """Spec C4, EXP: |mapping| <= 1/t (no condition at t = 0) or k > t."""
+
+    def count(self, t: int, k: int) -> bool:
+        return k > t
+
+    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
+        return t == 0 or norm(mapping) <= 1.0 / t
+
+
+class FixedAccuracy(Stop):
+    """|mapping| <= tol at every t."""
+
+    def __init__(self, tol: float) -> None:
+        self.tol = tol
+
+    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
+        return norm(mapping) <= self.tol
+
+
+class Count(Stop):
+    """k >= K(t)."""
+
+    def __init__(self, steps: Callable[[int], int]) -> None:
+        self.steps = steps
+
+    def count(self, t: int, k: int) -> bool:
+        return k >= self.steps(t)
+
+
+class Either(Stop):
+    """One rule or the other."""
+
+    def __init__(self, first: Stop, second: Stop) -> None:
+        self.first = first
+        self.second = second
+
+    def count(self, t: int, k: int) -> bool:
+        return self.first.count(t, k) or self.second.count(t, k)
+
+    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
+        return self.first.accuracy(t, k, mapping) or self.second.accuracy(t, k, mapping)
+
+
+def criterion_two(t: int) -> int:
+    """Spec C4, II: K_t = t + 1."""
+    return t + 1
+
+
+def log_steps(t: int, p: float = 2.0) -> int:
+    """Spec C4, log^p: K_t = ceil(t log(t)^p) + 1, natural logarithm, 1 for t = 0 and t = 1."""
+    if t <= 1:
+        return 1
+    return math.ceil(t * math.log(t) ** p) + 1
+
+
+def power_steps(t: int, alpha: float) -> int:
+    """Spec C4, power: K_t = ceil((t + 1)^(1/alpha))."""
+    return math.ceil((t + 1) ** (1.0 / alpha))

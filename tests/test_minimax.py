@@ -1,0 +1,226 @@
+"""`minimax`: the promise over the zoo, the forms of points, and every way a solve can end."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import neada
+from neada import Status, minimax, problems, sets
+
+EVERY = problems.names()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_promise_every_problem_to_1e_6_with_no_argument(name: str) -> None:
+    problem = problems.make(name)
+    result = minimax(problem.fun, problem.x0, problem.y0, x_set=problem.x_set, y_set=problem.y_set)
+    assert result.success
+    assert result.status is Status.CONVERGED
+    norms = problem.stationarity(result.x, result.y)  # measured by the problem, not the solver
+    assert max(float(norms[0]), float(norms[1])) <= 1e-6
+    assert result.total_calls <= 20_000
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_promise_holds_from_other_starts(name: str) -> None:
+    if name == "nc_sc_quadratic_kappa1000":
+        pytest.skip("takes seconds; the promise itself is tested above")
+    problem = problems.make(name)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        x0 = problem.x0 + 0.5 * torch.randn(problem.x0.shape, generator=generator).double()
+        y0 = problem.y0 + 0.5 * torch.randn(problem.y0.shape, generator=generator).double()
+        result = minimax(problem.fun, x0, y0, x_set=problem.x_set, y_set=problem.y_set)
+        assert result.success, result.message
+
+
+@pytest.mark.parametrize("name", ["mccormick", "nc_sc_quadratic_kappa10", "ball_constrained"])
+def test_every_row_equals_its_own_run(name: str) -> None:
+    problem = problems.make(name)
+    generator = torch.Generator().manual_seed(4)
+    x0 = problem.x0 + torch.randn(7, problem.dim_x, generator=generator).double()
+    y0 = problem.y0 + torch.randn(7, problem.dim_y, generator=generator).double()
+    x_set, y_set = problem.row_sets()
+    together = minimax(problem.fun, x0, y0, x_set=x_set, y_set=y_set, rowwise=True)
+    assert together.success.all()
+    assert together.x.shape == x0.shape
+    for i in range(7):
+        alone = minimax(problem.fun, x0[i], y0[i], x_set=problem.x_set, y_set=problem.y_set)
+        torch.testing.assert_close(together.x[i], alone.x, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(together.y[i], alone.y, rtol=1e-6, atol=1e-7)
+
+
+# The forms of points.
+
+
+def saddle(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return ((x - 1.0) ** 2).sum() + 2.0 * x.sum() * y.sum() - (y**2).sum()
+
+
+def test_numbers_arrays_lists_and_tensors_come_back_as_they_came() -> None:
+    number = minimax(saddle, 0.0, 0)
+    assert isinstance(number.x, float)
+    assert (number.x, number.y) == pytest.approx((0.5, 0.5), abs=1e-6)
+    listed = minimax(saddle, [0.0], [0.0])
+    assert listed.x == pytest.approx([0.5], abs=1e-6)
+    array = minimax(saddle, np.zeros(1), np.zeros(1, dtype=np.float32))
+    assert isinstance(array.x, np.ndarray)
+    assert (array.x.dtype, array.y.dtype) == (np.float64, np.float32)
+    tensor = minimax(saddle, torch.zeros(1, dtype=torch.float64), torch.zeros(1).double())
+    assert tensor.x.dtype == torch.float64
+    assert not tensor.x.requires_grad
+
+
+def test_lists_and_dicts_of_arrays_are_taken_apart_and_put_together() -> None:
+    def fun(x: dict, y: tuple) -> torch.Tensor:
+        return saddle(x["a"], y[0]) + ((x["b"][0] - 2.0) ** 2).sum() - ((y[1] - x["b"][1]) ** 2)
+
+    start = {"a": 0.0, "b": [np.zeros(2), torch.tensor(3.0).double()]}
+    result = minimax(fun, start, (0.0, 1.0))
+    assert result.success
+    assert result.x["a"] == pytest.approx(0.5, abs=1e-5)
+    np.testing.assert_allclose(result.x["b"][0], [2.0, 2.0], atol=1e-5)
+    assert result.y[1] == pytest.approx(float(result.x["b"][1]), abs=1e-5)
+
+
+def test_the_start_is_not_touched() -> None:
+    x0, y0 = torch.zeros(2).double(), np.zeros(2)
+    minimax(saddle, x0, y0)
+    assert not x0.any()
+    assert not y0.any()
+
+
+# Ways to end.
+
+
+@pytest.mark.parametrize(
+    ("fun", "status"),
+    [
+        (lambda x, y: -(y**2), Status.IGNORES_X),
+        (lambda x, y: x**2, Status.IGNORES_Y),
+        (lambda x, y: x**2 + y**2 + y, Status.DIVERGED),
+        (lambda x, y: x**2 + x * y + y**2, Status.NOT_A_MAXIMUM),
+        (lambda x, y: torch.sqrt(x + 1.0) * torch.nan - y**2, Status.NON_FINITE),
+    ],
+    ids=["ignores x", "ignores y", "unbounded", "minimum in y", "nan"],
+)
+def test_failures_have_their_own_status_and_sentence(fun: object, status: Status) -> None:
+    start_y = 0.0 if status is Status.NOT_A_MAXIMUM else 1.0
+    result = minimax(fun, 0.0 if status is Status.NOT_A_MAXIMUM else 1.0, start_y)
+    assert result.status is status
+    assert not result.success
+    assert result.message.startswith(status.value)
+
+
+def test_an_exhausted_budget_returns_the_best_point_within_the_budget() -> None:
+    problem = problems.make("nc_sc_quadratic_kappa100")
+    result = minimax(problem.fun, problem.x0, problem.y0, max_calls=100)
+    assert result.status is Status.BUDGET
+    assert not result.success
+    # the fresh evaluation of the answer costs two more
+    assert 90 <= result.total_calls <= 102
+    best = np.maximum(result.history.grad_x_norm, result.history.gradient_mapping_norm).min()
+    assert max(result.grad_x_norm, result.gradient_mapping_norm) == pytest.approx(best, rel=1e-6)
+
+
+def test_a_tolerance_below_the_precision_is_its_own_status() -> None:
+    problem = problems.make("nc_sc_quadratic_kappa10")
+    x0, y0 = problem.x0.float(), problem.y0.float()
+    result = minimax(problem.fun, x0, y0, tol=1e-12, max_calls=5000)
+    assert result.status is Status.TOLERANCE
+
+
+def test_a_baseline_with_the_wrong_ratio_diverges_and_says_so() -> None:
+    problem = problems.make("quadratic")
+    result = minimax(problem.fun, problem.x0, problem.y0, method="gda", lr_x=0.2, lr_y=0.2)
+    assert result.status is Status.DIVERGED
+
+
+def test_a_callback_sees_every_step_and_may_end_the_solve() -> None:
+    problem = problems.make("mccormick")
+    seen = []
+
+    def stop_at_three(info: neada.StepInfo) -> bool:
+        seen.append(info.inner_steps)
+        return len(seen) == 3
+
+    result = minimax(problem.fun, problem.x0, problem.y0, callback=stop_at_three)
+    assert result.status is Status.INTERRUPTED
+    assert result.outer_steps == len(seen) == 3
+
+
+# Noise.
+
+
+def test_noise_follows_the_seed() -> None:
+    problem = problems.make("mccormick")
+
+    def solve(seed: int) -> torch.Tensor:
+        return minimax(problem.fun, problem.x0, problem.y0, noise=0.01, seed=seed, max_calls=400).x
+
+    assert torch.equal(solve(1), solve(1))
+    assert not torch.equal(solve(1), solve(2))
+
+
+def test_the_stochastic_default_gets_near_the_solution() -> None:
+    problem = problems.make("mccormick")
+    result = minimax(problem.fun, problem.x0, problem.y0, noise=0.01, seed=0, max_calls=4000)
+    assert float((result.x - problem.solution[0]).norm()) < 0.1
+
+
+# Methods.
+
+
+def test_every_method_has_a_name_its_needs_and_runs() -> None:
+    infos = neada.methods()
+    assert len({info.name for info in infos}) == len(infos) >= 20
+    problem = problems.make("mccormick")
+    for info in infos:
+        assert info.needs_to_know
+        assert info.description
+        result = minimax(problem.fun, problem.x0, problem.y0, method=info.name, max_calls=200)
+        assert math.isfinite(result.fun)
+        assert result.outer_steps > 0
+
+
+def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
+    problem = problems.make("mccormick")
+
+    def make(players: object) -> neada.Stepper:
+        return neada.NeAda(
+            neada.optim.AdGD(players.x),
+            neada.optim.AdGD(players.y, maximize=True),
+            neada.stopping.RelativeAccuracy(0.01),
+            deterministic=True,
+        )
+
+    assert minimax(problem.fun, problem.x0, problem.y0, method=make).success
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"method": "nead"}, ValueError, "did you mean 'neada'"),
+        ({"method": "gda", "lr": 1.0}, ValueError, "no such option"),
+        ({"tol": 0.0}, ValueError, "tol must be greater than 0"),
+        ({"max_calls": 0}, ValueError, "max_calls must be at least 1"),
+        ({"noise": "some"}, ValueError, "noise must be None, a number"),
+        ({"x0": "zero"}, TypeError, "x0 is a str"),
+        ({"x0": []}, ValueError, "x0 is empty"),
+        ({"y0": math.nan}, ValueError, "y0 has entries that are not finite"),
+        ({"x0": torch.zeros(2, dtype=torch.complex64)}, TypeError, "x0 is complex"),
+        ({"fun": lambda x, y: torch.zeros(3) * x - y**2}, ValueError, "must return one number"),
+        ({"fun": lambda x, y: 1.0}, TypeError, "as a tensor, not float"),
+        ({"fun": lambda x, y: torch.tensor(1.0)}, ValueError, "depends on neither player"),
+        ({"y_set": sets.Box(torch.zeros(3), torch.ones(3))}, ValueError, "does not broadcast"),
+    ],
+)
+def test_bad_input_is_one_sentence(kwargs: dict, error: type, message: str) -> None:
+    call = {"fun": saddle, "x0": 0.0, "y0": 0.0, **kwargs}
+    with pytest.raises(error, match=message):
+        minimax(call.pop("fun"), call.pop("x0"), call.pop("y0"), **call)
