@@ -1,4 +1,4 @@
-"""Solve three small problems with every optimizer: calls to 1e-6, and who needed to know what.
+"""The zoo with the default method, then three small problems with every one-player optimizer.
 
     python examples/demo.py [--budget N]
 
@@ -82,6 +82,7 @@ def methods(problem: Problem) -> list[tuple[str, type[Any], dict[str, Any]]]:
     bound = 1.0 + 2.0 * float(torch.func.grad(problem.value)(problem.start).norm())
     return [
         ("Backtracking", optim.Backtracking, {}),
+        *([("LBFGS", optim.LBFGS, {})] if problem.constraint is None else []),
         ("AdGD", optim.AdGD, {}),
         ("GeneralizedAdaGrad", optim.GeneralizedAdaGrad, {}),
         ("GeneralizedAdaGrad, lr=10", optim.GeneralizedAdaGrad, {"lr": 10.0}),
@@ -133,6 +134,52 @@ def calls_to_tolerance(
     return None
 
 
+def solve_the_zoo() -> None:
+    """Every min-max problem with `minimax` and no argument but the sets."""
+    print("min_x max_y f(x, y) with the default method, nothing tuned, to 1e-6:\n")
+    print(f"{'problem':<27}{'dims':>9}{'kappa':>9}{'calls':>8}{'|x grad|':>11}{'|y map|':>11}")
+    for name in neada.problems.names():
+        problem = neada.problems.make(name)
+        result = neada.minimax(
+            problem.fun, problem.x0, problem.y0, x_set=problem.x_set, y_set=problem.y_set
+        )
+        kappa = problem.condition_number
+        print(
+            f"{name:<27}{f'{problem.dim_x}+{problem.dim_y}':>9}"
+            f"{'-' if kappa is None else f'{kappa:.4g}':>9}{result.total_calls:>8}"
+            f"{result.grad_x_norm:>11.1e}{result.gradient_mapping_norm:>11.1e}"
+            f"{'' if result.success else '  ' + result.message}",
+            flush=True,
+        )
+
+
+def compare_the_optimizers(budget: int) -> None:
+    """The table of calls of every one-player optimizer, with what it had to be told."""
+    tasks = problems()
+    columns = []
+    for problem in tasks:
+        column: dict[str, int | None] = {}
+        rows = methods(problem)
+        for i, (name, make, kwargs) in enumerate(rows, start=1):
+            progress = f"{problem.name}: {name} ({i} of {len(rows)})"
+            if sys.stderr.isatty():
+                print(f"\r{progress:<70}", end="", file=sys.stderr, flush=True)
+            column[name] = calls_to_tolerance(problem, make, kwargs, budget)
+        if sys.stderr.isatty():
+            print(f"\r{'':<70}\r", end="", file=sys.stderr)
+        num_solved = sum(calls is not None for calls in column.values())
+        print(f"{problem.name}: {num_solved} of {len(rows)} solved it")
+        columns.append(column)
+
+    print(f"\nCalls (gradients and values) to a gradient mapping of 1e-6; - is not in {budget},")
+    print("n/a has no version for sets\n")
+    heads = [problem.name for problem in tasks]
+    print(f"{'optimizer':<27}" + "".join(f"{head:>22}" for head in heads) + "  needs to know")
+    for name, make, _ in rows:
+        cells = [str(column.get(name, "n/a") or "-") for column in columns]
+        print(f"{name:<27}" + "".join(f"{c:>22}" for c in cells) + f"  {make.needs_to_know}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--budget", type=int, default=5000, help="calls before giving up")
@@ -141,27 +188,9 @@ def main() -> None:
         parser.error("--budget must be at least 1")
     torch.set_num_threads(1)  # the problems are tiny
     begin = time.perf_counter()
-    tasks = problems()
-    columns = []
-    for problem in tasks:
-        column: list[int | None] = []
-        rows = methods(problem)
-        for i, (name, make, kwargs) in enumerate(rows, start=1):
-            progress = f"{problem.name}: {name} ({i} of {len(rows)})"
-            if sys.stderr.isatty():
-                print(f"\r{progress:<70}", end="", file=sys.stderr, flush=True)
-            column.append(calls_to_tolerance(problem, make, kwargs, budget))
-        if sys.stderr.isatty():
-            print(f"\r{'':<70}\r", end="", file=sys.stderr)
-        print(f"{problem.name}: {sum(c is not None for c in column)} of {len(rows)} solved it")
-        columns.append(column)
-
-    print(f"\nCalls (gradients and values) to a gradient mapping of 1e-6; - is not in {budget}\n")
-    heads = [problem.name for problem in tasks]
-    print(f"{'optimizer':<27}" + "".join(f"{head:>22}" for head in heads) + "  needs to know")
-    for i, (name, make, _) in enumerate(methods(tasks[0])):
-        cells = ["-" if column[i] is None else str(column[i]) for column in columns]
-        print(f"{name:<27}" + "".join(f"{c:>22}" for c in cells) + f"  {make.needs_to_know}")
+    solve_the_zoo()
+    print("\nOne player alone, every optimizer:")
+    compare_the_optimizers(budget)
     print(f"\n{time.perf_counter() - begin:.0f} seconds")
 
 

@@ -21,7 +21,10 @@ LAYERS: list[set[str]] = [
     {"optim"},
     {"steppers"},
     {"solve", "problems"},
+    {"plots"},
 ]
+# The one import that goes up, inside the method that draws.
+ALLOWED = {("solve", "plots")}
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -56,6 +59,8 @@ def test_imports_go_down_only(path: Path) -> None:
     if module == "__init__":
         return
     for target in imported_modules(path) - {module}:
+        if (module, target) in ALLOWED:
+            continue
         assert LEVEL[target] < LEVEL[module], f"{module} must not import {target}"
 
 

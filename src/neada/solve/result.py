@@ -104,6 +104,16 @@ class MinimaxResult:
         """The history as arrays."""
         return self.history.to_numpy()
 
+    def plot(self, tol: float | None = None) -> Any:
+        """A matplotlib figure of both norms against the calls; save it with `savefig`.
+
+        Args:
+            tol: Where the tolerance is drawn, if anywhere.
+        """
+        from neada.plots import history_figure  # upwards, so that solving needs no matplotlib
+
+        return history_figure(self.to_numpy(), tol)
+
 
 def plain(number: Any) -> Any:
     """A float, or an array with one entry per row."""
