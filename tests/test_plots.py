@@ -1,0 +1,40 @@
+"""Figures are drawn from numbers, and say what is missing when they cannot be."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from neada import minimax, problems
+from neada.plots import history_figure
+
+
+def test_a_result_draws_both_norms_against_the_calls(tmp_path) -> None:
+    problem = problems.make("mccormick")
+    result = minimax(problem.fun, problem.x0, problem.y0)
+    figure = result.plot(tol=1e-6)
+    (axes,) = figure.axes
+    x_line, y_line, _ = axes.lines
+    np.testing.assert_array_equal(x_line.get_xdata(), result.to_numpy()["calls"])
+    np.testing.assert_array_equal(x_line.get_ydata(), result.to_numpy()["grad_x_norm"])
+    assert {x_line.get_label(), y_line.get_label()} == {"x gradient", "y gradient mapping"}
+    assert axes.get_yscale() == "log"
+    figure.savefig(tmp_path / "history.png")
+    assert (tmp_path / "history.png").stat().st_size > 5000
+
+
+def test_rows_are_drawn_by_the_worst() -> None:
+    history = {
+        "calls": np.array([2, 4]),
+        "grad_x_norm": np.array([[1.0, 3.0], [0.5, 0.1]]),
+        "gradient_mapping_norm": np.array([[0.0, 0.0], [0.0, 0.0]]),
+    }
+    x_line, y_line = history_figure(history).axes[0].lines
+    assert x_line.get_ydata().tolist() == [3.0, 0.5]
+    assert (y_line.get_ydata() > 0.0).all()  # zero has no place on a logarithmic axis
+
+
+def test_without_matplotlib_the_sentence_names_the_extra(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'neada\[plots\]'"):
+        history_figure({})
