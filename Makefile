@@ -29,6 +29,8 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --budget 4000 --jobs 2 \
+	  --write docs/benchmarks-minimax.md
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -31,24 +31,30 @@ Flag = bool | Tensor
 
 def minimum(a: Scalar, b: Scalar) -> Scalar:
     """The smaller of two numbers."""
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return torch.minimum(*_as_tensors(a, b))
+    if not isinstance(a, Tensor):
+        a, b = b, a
+    if isinstance(a, Tensor):
+        return torch.minimum(a, b) if isinstance(b, Tensor) else a.clamp_max(b)
     return min(a, b)
 
 
 def maximum(a: Scalar, b: Scalar) -> Scalar:
     """The larger of two numbers."""
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return torch.maximum(*_as_tensors(a, b))
+    if not isinstance(a, Tensor):
+        a, b = b, a
+    if isinstance(a, Tensor):
+        return torch.maximum(a, b) if isinstance(b, Tensor) else a.clamp_min(b)
     return max(a, b)
 
 
 def where(condition: Flag, a: Scalar, b: Scalar) -> Scalar:
     """`a` where the condition holds, `b` elsewhere."""
-    if isinstance(condition, Tensor):
+    if not isinstance(condition, Tensor):
+        return a if condition else b
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        # torch.where makes a float32 of two Python numbers
         a, b = _as_tensors(a, b, like=condition)
-        return torch.where(condition, a, b)
-    return a if condition else b
+    return torch.where(condition, a, b)
 
 
 def sqrt(a: Scalar) -> Scalar:

@@ -141,12 +141,12 @@ class InnerSteps(StoppingRule):
             self.limit, self._words = count, "a function of t"
         elif count == "linear":
             self.limit, self._words = lambda t: float(t + 1), "t+1"
-        elif count[0] == "log" and len(count) == 2:
+        elif isinstance(count, tuple) and len(count) == 2 and count[0] == "log":
             power = float(count[1])
             _check_positive("the power of the logarithm", power)
             self.limit = lambda t: math.ceil(t * math.log(t) ** power) + 1.0 if t > 0 else 1.0
             self._words = f"ceil(t log^{power:g} t) + 1"
-        elif count[0] == "power" and len(count) == 2:
+        elif isinstance(count, tuple) and len(count) == 2 and count[0] == "power":
             exponent = float(count[1])
             _check_positive("the exponent", exponent)
             self.limit = lambda t: float(math.ceil((t + 1) ** exponent))
@@ -173,7 +173,7 @@ class FixedSteps(StoppingRule):
     """
 
     def __init__(self, num_steps: int) -> None:
-        if num_steps < 0 or num_steps != int(num_steps):
+        if not (num_steps >= 0 and float(num_steps).is_integer()):
             raise ValueError(f"num_steps must be a whole number, at least 0, got {num_steps!r}")
         self.num_steps = num_steps
 

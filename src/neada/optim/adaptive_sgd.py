@@ -5,6 +5,7 @@ Optimization", NeurIPS 2022, arXiv:2206.00743. Exactly the printed update: no bi
 no epsilon, with 0/0 = 0. `torch.optim.Adam`, used in the paper's experiments, differs by both.
 """
 
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -103,6 +104,11 @@ class AdaptiveSGD(PlayerOptimizer):
             torch._foreach_add_(params, steps, alpha=-group["lr"])
         self._project(active)
 
+    def _prepare(self, active: Active) -> None:
+        for group, span in active.spans:
+            start = partial(torch.full_like, fill_value=group["v0"])
+            self._vectors("second_moment", active.params[span], start)
+
     def _first_moment(
         self, group: Group, params: list[Tensor], grads: list[Tensor]
     ) -> list[Tensor]:
@@ -115,9 +121,8 @@ class AdaptiveSGD(PlayerOptimizer):
     def _second_moment(
         self, group: Group, params: list[Tensor], grads: list[Tensor]
     ) -> list[Tensor]:
-        square = self._vectors(
-            "second_moment", params, lambda param: torch.full_like(param, group["v0"])
-        )
+        start = partial(torch.full_like, fill_value=group["v0"])
+        square = self._vectors("second_moment", params, start)
         if group["psi"] == "adagrad":
             torch._foreach_addcmul_(square, grads, grads)
             return square

@@ -16,6 +16,7 @@ __all__ = ["LineSearch"]
 class LineSearch(PlayerOptimizer):
     """Shrink the step until an acceptance test holds; each row has its own step."""
 
+    tries_points: ClassVar[bool] = True
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:

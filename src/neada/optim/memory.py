@@ -172,19 +172,20 @@ class RememberingOptimizer(Optimizer):
     def _fold_into_average(self, points: list[Tensor], weight: Scalar) -> None:
         tensors.interpolate_(self._vectors("average", points, torch.clone), points, weight)
 
+    _resting: Tensor | None = None
+
     @contextmanager
-    @torch.no_grad()
     def rows_at_rest(self, rows: Tensor | None) -> Iterator[None]:
-        """Some rows stay as they are, whatever happens to them inside the block.
+        """Some rows take no step inside the block, as if their gradient were zero.
 
         Args:
             rows: One flag per row, true for those that rest; None for none.
         """
-        if rows is None or not bool(rows.any()):
+        self._resting = rows
+        try:
             yield
-            return
-        with self._rows_at_rest(self._all_params(), self._saved_numbers(), rows):
-            yield
+        finally:
+            self._resting = None
 
     @contextmanager
     def _rows_at_rest(
@@ -201,10 +202,10 @@ class RememberingOptimizer(Optimizer):
         for name, old in old_numbers.items():
             if isinstance(old, Tensor):
                 numbers[name] = where(rows, old, numbers[name])
-        for param, old_point in zip(params, old_params, strict=True):
-            param[rows] = old_point[rows]
+        tensors.blend_(params, old_params, rows)
+        for param in params:
             for name, old in old_vectors[param].items():
-                self.state[param][name][rows] = old[rows]
+                tensors.blend_([self.state[param][name]], [old], rows)
 
 
 def _is_configuration(entry: object) -> bool:

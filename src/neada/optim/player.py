@@ -55,6 +55,8 @@ class PlayerOptimizer(RememberingOptimizer):
     """What the user must know about the problem, in a few words."""
     uses_gradient_norm: ClassVar[bool] = True
     """Whether the norm of the gradient is computed for the method."""
+    tries_points: ClassVar[bool] = False
+    """Whether a step evaluates the objective at trial points."""
     shared: ClassVar[tuple[str, ...]] = ()
     """Hyper-parameters that have one value for the whole player, not one per group."""
 
@@ -82,6 +84,9 @@ class PlayerOptimizer(RememberingOptimizer):
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         """The numbers before the first step."""
         return {}
+
+    def _prepare(self, active: Active) -> None:
+        """Make what the method remembers, where a zero gradient would not leave it as it starts."""
 
     def _rests_at_zero_gradient(self) -> bool:
         """Whether a zero gradient leaves the point and the state as they are."""
@@ -153,12 +158,18 @@ class PlayerOptimizer(RememberingOptimizer):
     def _move(self, active: Active, objective: Objective) -> None:
         numbers = self._numbers(active)
         moving: Flag = active.norm_sq > 0.0 if self._rests_at_zero_gradient() else True
+        if self._resting is not None:
+            moving = moving & ~self._resting
         if all_true(moving):
             self._update(active, numbers, objective)
             self._average_iterate(active, numbers)
         elif isinstance(moving, Tensor) and any_true(moving):
-            # Any norm but zero will do for the rows at rest: their gradient is zero anyway.
-            safe = active._replace(norm_sq=where(moving, active.norm_sq, 1.0))
+            # For the rows at rest a zero gradient, so that nothing new remembers one, and any norm
+            # but zero, so that nothing divides by it.
+            self._prepare(active)
+            grads = [torch.zeros_like(g) for g in active.grads]
+            tensors.blend_(grads, active.grads, moving)
+            safe = active._replace(grads=grads, norm_sq=where(moving, active.norm_sq, 1.0))
             with self._rows_at_rest(active.touched, numbers, ~moving):
                 self._update(safe, numbers, objective)
                 self._average_iterate(active, numbers)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.scalars import Scalar, all_true, maximum, sqrt
+from neada.scalars import Scalar, all_true, maximum, minimum, sqrt
 from neada.sets import Set
+from neada.solve.arguments import check_arguments
 from neada.solve.curvature import curves_upwards
 from neada.solve.forms import Form, read_form
 from neada.solve.methods import Players, make_stepper
@@ -75,7 +76,7 @@ def minimax(
         >>> result.success, round(result.x, 4), round(result.y, 4)
         (True, 0.5, 0.5)
     """
-    _check_arguments(tol, max_calls, noise)
+    check_arguments(tol, max_calls, noise)
     x, y = read_form(x0, "x0"), read_form(y0, "y0")
     with torch.no_grad():
         for form, constraint in ((x, x_set), (y, y_set)):
@@ -89,17 +90,6 @@ def minimax(
     stepper.max_calls = max_calls
     solve = _Solve(fun, x, y, stepper, tol, noise, seed)
     return solve.run(callback, progress)
-
-
-def _check_arguments(tol: float, max_calls: int, noise: Any) -> None:
-    if not tol > 0.0:
-        raise ValueError(f"tol must be greater than 0, got {tol!r}")
-    if max_calls < 1:
-        raise ValueError(f"max_calls must be at least 1, got {max_calls!r}")
-    if isinstance(noise, str) and noise != "own":
-        raise ValueError(f'noise must be None, a number or "own", got {noise!r}')
-    if isinstance(noise, int | float) and not noise >= 0.0:
-        raise ValueError(f"noise must be at least 0, got {noise!r}")
 
 
 class _Solve:
@@ -146,7 +136,7 @@ class _Solve:
 
     def run(self, callback: Any, progress: bool) -> MinimaxResult:
         """Step until something says stop; then verify."""
-        status = self.dependence()
+        status = None
         try:
             while status is None:
                 status = self.one_step(callback)
@@ -162,8 +152,10 @@ class _Solve:
         return self.finish(status)
 
     def dependence(self) -> Status | None:
-        """Whether f depends on both players at all."""
+        """Whether f depends on both players at all; asked when a first gradient is zero."""
         value = self.stepper._evaluate(self.closure)
+        self.stepper._count("x")
+        self.stepper._count("y")
         for form, status in ((self.x, Status.IGNORES_X), (self.y, Status.IGNORES_Y)):
             grads = torch.autograd.grad(
                 value.sum(), form.leaves, retain_graph=True, allow_unused=True
@@ -178,6 +170,10 @@ class _Solve:
         info = self.stepper.step(self.closure)
         norm_x, norm_y = sqrt(info.x_grad_sq), sqrt(info.y_mapping_sq)
         self.record(info, norm_x, norm_y)
+        if self.stepper.outer_steps == 1 and not all_true(minimum(norm_x, norm_y) > 0.0):
+            ignored = self.dependence()
+            if ignored is not None:
+                return ignored
         # A nested method measures both norms after y has moved and before x does.
         nested = isinstance(self.stepper, NeAda)
         point = (before[0], tensors.clone(self.y.leaves) if nested else before[1])

@@ -54,7 +54,9 @@ class _MomentumGDA(DirectStepper):
         """The share of the way that is gone, and the factor of the momentum's weight."""
 
     @abstractmethod
-    def _look_again(self, closure: Closure, start: dict[str, list[Tensor]], weight: float) -> None:
+    def _look_again(
+        self, closure: Closure, start: dict[str, list[Tensor]], weight: float
+    ) -> tuple[Evaluation, Evaluation]:
         """Bring the gradient estimates up to date at the new point."""
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
@@ -63,26 +65,24 @@ class _MomentumGDA(DirectStepper):
             self._memory["x_estimate"] = self._gradients("x")
             self._memory["y_estimate"] = self._gradients("y")
         count = self._memory.get("num_steps", 0) + 1
-        self._memory["num_steps"] = count
         share, weight = self._schedule(count)
         start = {"x": self._points("x"), "y": self._points("y")}
         self._go(share, start)
-        self._look_again(closure, start, weight)
+        at_x, at_y = self._look_again(closure, start, weight)
+        self._memory["num_steps"] = count
         self.inner_steps += 1
-        at_x: Evaluation = self._memory["at_x"]
-        at_y: Evaluation = self._memory["at_y"]
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
 
-    def _evaluate_pair(self, closure: Closure) -> None:
+    def _evaluate_pair(self, closure: Closure) -> tuple[Evaluation, Evaluation]:
         """Both gradients here; they scale the next step."""
-        self._memory["at_x"], self._memory["at_y"] = self._joint_gradient(closure)
+        at_x, at_y = self._joint_gradient(closure)
         grads = self._gradients("x")
         squares = self._vectors("x_squares", grads)
         torch._foreach_mul_(squares, self.decay)
         torch._foreach_addcmul_(squares, grads, grads, value=1.0 - self.decay)
-        norm = sqrt(self._memory["at_y"].grad_sq)
         size = self._memory.get("y_size", 0.0)
-        self._memory["y_size"] = self.decay * size + (1.0 - self.decay) * norm
+        self._memory["y_size"] = self.decay * size + (1.0 - self.decay) * sqrt(at_y.grad_sq)
+        return at_x, at_y
 
     def _go(self, share: float, start: dict[str, list[Tensor]]) -> None:
         """Go a share of the way to the scaled (and projected) gradient step."""
@@ -137,12 +137,15 @@ class AdaGDA(_MomentumGDA):
         share = min(self.k / (self.m + count) ** 0.5, 1.0)
         return share, share
 
-    def _look_again(self, closure: Closure, start: dict[str, list[Tensor]], weight: float) -> None:
-        self._evaluate_pair(closure)
+    def _look_again(
+        self, closure: Closure, start: dict[str, list[Tensor]], weight: float
+    ) -> tuple[Evaluation, Evaluation]:
+        evaluations = self._evaluate_pair(closure)
         players: tuple[Player, Player] = ("x", "y")
         for player in players:
             mix = min(self.c[player] * weight, 1.0)
             tensors.interpolate_(self._memory[f"{player}_estimate"], self._grads(player), mix)
+        return evaluations
 
 
 class VRAdaGDA(_MomentumGDA):
@@ -179,7 +182,9 @@ class VRAdaGDA(_MomentumGDA):
         share = min(self.k / (self.m + count) ** (1.0 / 3.0), 1.0)
         return share, share * share
 
-    def _look_again(self, closure: Closure, start: dict[str, list[Tensor]], weight: float) -> None:
+    def _look_again(
+        self, closure: Closure, start: dict[str, list[Tensor]], weight: float
+    ) -> tuple[Evaluation, Evaluation]:
         end = {"x": self._points("x"), "y": self._points("y")}
         players: tuple[Player, Player] = ("x", "y")
         with torch.no_grad():
@@ -190,10 +195,11 @@ class VRAdaGDA(_MomentumGDA):
         with torch.no_grad():
             for player in players:
                 tensors.copy_(self._players[player], end[player])
-        self._evaluate_pair(closure)
+        evaluations = self._evaluate_pair(closure)
         for player in players:
             keep = 1.0 - min(self.c[player] * weight, 1.0)
             estimate = self._memory[f"{player}_estimate"]
             tensors.add_scaled_(estimate, before[player], -1.0)
             tensors.scale_(estimate, keep)
             tensors.add_scaled_(estimate, self._grads(player), 1.0)
+        return evaluations

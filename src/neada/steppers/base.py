@@ -69,6 +69,9 @@ class Stepper(ABC):
 
     Attributes:
         max_calls: Gradients and values that may be evaluated in all; None for no limit.
+        grad_scaler: A `torch.amp.GradScaler` whose scale protects half-precision gradients; they
+            are unscaled before anything looks at them. An overflow raises `NonFiniteGradient` with
+            the players untouched: lower the scale with `grad_scaler.update(...)` and step again.
         calls_x, calls_y, calls_value: Evaluations so far.
         samples_x, samples_y: The same times the batch size.
         outer_steps, inner_steps: Steps of x and of y so far.
@@ -96,6 +99,7 @@ class Stepper(ABC):
                 "minimises or the one that maximises"
             )
         self.max_calls: int | None = None
+        self.grad_scaler: torch.amp.GradScaler | None = None
         for counter in _COUNTERS:
             setattr(self, counter, 0)
         self._batch_size = 1
@@ -191,21 +195,31 @@ class Stepper(ABC):
         return self._backward(value, player, keep_graph)
 
     def _backward(self, value: Tensor, player: Player, keep_graph: bool = False) -> Evaluation:
-        params = self._players[player]
-        for param in params:
-            param.grad = None
-        torch.autograd.backward(value.sum(), inputs=params, retain_graph=keep_graph)
+        self._fill_gradients(value, self._players[player], keep_graph)
         self._count(player)
         return self._measure(value, player)
+
+    def _fill_gradients(self, value: Tensor, params: list[Tensor], keep_graph: bool) -> None:
+        """Backward for some tensors only; frozen ones keep no gradient."""
+        for param in params:
+            param.grad = None
+        inputs = [param for param in params if param.requires_grad]
+        if not inputs:
+            raise ValueError("a player has no tensor that requires a gradient: unfreeze one")
+        total = value if value.dim() == 0 else value.sum()
+        if self.grad_scaler is not None:
+            total = self.grad_scaler.scale(total)
+        torch.autograd.backward(total, inputs=inputs, retain_graph=keep_graph)
+        if self.grad_scaler is not None:
+            for param in inputs:
+                if param.grad is not None:
+                    param.grad.div_(self.grad_scaler.get_scale())
 
     def _joint_gradient(self, closure: Closure) -> tuple[Evaluation, Evaluation]:
         """Evaluate, and leave both players' gradients in `.grad` by one pass; counts two calls."""
         self._spend(2)
         value = self._evaluate(closure)
-        params = self._players["x"] + self._players["y"]
-        for param in params:
-            param.grad = None
-        torch.autograd.backward(value.sum(), inputs=params)
+        self._fill_gradients(value, self._players["x"] + self._players["y"], keep_graph=False)
         self._count("x")
         self._count("y")
         return self._measure(value, "x"), self._measure(value, "y")

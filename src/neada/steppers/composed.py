@@ -53,8 +53,8 @@ class ComposedStepper(Stepper):
     Args:
         x_optimizer: Any torch optimizer that minimises.
         y_optimizer: Any torch optimizer constructed with ``maximize=True``.
-        rowwise: Every row of both players is its own game. Optimizers of neada must then be
-            constructed with ``rowwise=True``; elementwise ones such as Adam serve as they are.
+        rowwise: Every row of both players is its own game. The optimizers must then be neada's:
+            scalar ones constructed with ``rowwise=True``, elementwise ones as they are.
     """
 
     def __init__(

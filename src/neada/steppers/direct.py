@@ -10,7 +10,7 @@ from neada import tensors
 from neada.optim.arguments import check_number
 from neada.scalars import Scalar
 from neada.sets import Set
-from neada.steppers.base import Player, Stepper
+from neada.steppers.base import Closure, Player, StepInfo, Stepper
 
 __all__ = ["DirectStepper"]
 
@@ -47,6 +47,22 @@ class DirectStepper(Stepper):
         super().__init__([(players["x"], x_set)], [(players["y"], y_set)], rowwise)
         self._sets = {"x": x_set, "y": y_set}
         self._memory: dict[str, Any] = {}
+
+    def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
+        """Take one step of the algorithm; on an error in mid-step the players go back.
+
+        Args:
+            closure: Evaluates f(x, y) and returns it with its graph.
+            batch_size: How many samples one call of the closure looks at, for the counters.
+        """
+        start = {"x": self._points("x"), "y": self._points("y")}
+        try:
+            return super().step(closure, batch_size)
+        except BaseException:
+            with torch.no_grad():
+                for player, point in start.items():
+                    tensors.copy_(self._players[player], point)
+            raise
 
     def _check_rates(self, **rates: float) -> None:
         for name, rate in rates.items():

@@ -109,7 +109,8 @@ class NeAda(ComposedStepper):
         elif self.stopping.needs_x_gradient:
             self._x_grad_sq = self._gradient(closure, "x").mapping_sq
         at_y, graph, reason = self._maximise(closure, t)
-        self._warm_start_from_average()
+        if self._warm_start_from_average():
+            graph = None  # it was made at the last iterate, not at the average
         at_x = self._x_gradient(closure, t, graph)
         self.stopping.observe_x_gradient(at_x.mapping_sq)
         self._x_grad_sq = at_x.mapping_sq
@@ -157,6 +158,8 @@ class NeAda(ComposedStepper):
     def _x_gradient(self, closure: Closure, t: int, graph: Tensor | None) -> Evaluation:
         """The gradient of x, averaged over the samples of this outer step."""
         num_samples = self.x_samples(t) if callable(self.x_samples) else self.x_samples
+        if num_samples < 1:
+            raise ValueError(f"x_samples must be at least 1, got {num_samples} at t = {t}")
         if graph is not None and num_samples == 1:
             self._spend(1)
             return self._backward(graph, "x")
@@ -185,14 +188,16 @@ class NeAda(ComposedStepper):
         elif self.state == "fresh":
             self.y_optimizer.state.clear()
 
-    def _warm_start_from_average(self) -> None:
+    def _warm_start_from_average(self) -> bool:
         """Where the y optimizer keeps an average, that is the answer of the inner loop."""
         optimizer = self.y_optimizer
-        if isinstance(optimizer, RememberingOptimizer) and optimizer._keeps_average():
-            with optimizer.averaged():
-                answer = tensors.clone(self._players["y"])
-            with torch.no_grad():
-                tensors.copy_(self._players["y"], answer)
+        if not (isinstance(optimizer, RememberingOptimizer) and optimizer._keeps_average()):
+            return False
+        with optimizer.averaged():
+            answer = tensors.clone(self._players["y"])
+        with torch.no_grad():
+            tensors.copy_(self._players["y"], answer)
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, both optimizers, and what the rule remembers."""

@@ -2,11 +2,14 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from neada import tensors
+from neada.optim.player import PlayerOptimizer
 from neada.scalars import Scalar
-from neada.steppers.base import Closure
+from neada.steppers.base import Closure, Evaluation
 from neada.steppers.composed import ComposedStepper
 
 __all__ = ["Alternating", "Simultaneous"]
@@ -35,7 +38,6 @@ class Simultaneous(ComposedStepper):
         rowwise: Every row of both players is its own game.
 
     Example:
-        >>> import torch
         >>> x = torch.tensor([1.0], requires_grad=True)
         >>> y = torch.tensor([0.0], requires_grad=True)
         >>> stepper = Simultaneous(
@@ -48,10 +50,26 @@ class Simultaneous(ComposedStepper):
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         at_x, at_y = self._joint_gradient(closure)
-        self._move(self.y_optimizer, closure, at_y)
-        self._move(self.x_optimizer, closure, at_x)
+        if any(
+            isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
+            for optimizer in (self.x_optimizer, self.y_optimizer)
+        ):
+            self._move_apart(closure, at_x, at_y)
+        else:
+            self._move(self.y_optimizer, closure, at_y)
+            self._move(self.x_optimizer, closure, at_x)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+    @torch.no_grad()
+    def _move_apart(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
+        """Each player tries its points while the other still stands where it was."""
+        start = tensors.clone(self._players["x"])
+        self._move(self.x_optimizer, closure, at_x)
+        end = tensors.clone(self._players["x"])
+        tensors.copy_(self._players["x"], start)
+        self._move(self.y_optimizer, closure, at_y)
+        tensors.copy_(self._players["x"], end)
 
 
 class Alternating(ComposedStepper):

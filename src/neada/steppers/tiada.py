@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada.optim.arguments import check_choice, check_number
-from neada.scalars import Scalar, maximum
+from neada.scalars import Scalar, divide, maximum
 from neada.sets import Set
 from neada.steppers.base import Closure
 from neada.steppers.direct import DirectStepper
@@ -113,7 +113,7 @@ class TiAda(_TimeScales):
             self._put("y", self._points("y"), self._grads("y"), self.lr_y * sum_y**-self.beta)
             self._put("x", self._points("x"), self._grads("x"), -self.lr_x * slowest**-self.alpha)
         else:
-            ratio = (sum_x / slowest) ** self.alpha
+            ratio = divide(sum_x, slowest) ** self.alpha
             self._put("y", self._points("y"), self._scaled("y", self.beta), self.lr_y)
             self._put("x", self._points("x"), self._scaled("x", self.alpha), -self.lr_x * ratio)
         self.inner_steps += 1
@@ -192,7 +192,7 @@ class TiAdaAdam(_TimeScales):
         at_x, at_y = self._joint_gradient(closure)
         self._memory["num_steps"] = count = self._memory.get("num_steps", 0) + 1
         sum_x, sum_y = self._total_second_moment("x"), self._total_second_moment("y")
-        ratio = (sum_x / maximum(sum_x, sum_y)) ** self.alpha
+        ratio = divide(sum_x, maximum(sum_x, sum_y)) ** self.alpha
         rate = 1.0 / (1.0 - self.betas[0] ** count)
         self._put("y", self._points("y"), self._direction("y", self.beta), self.lr_y * rate)
         step_x = -self.lr_x * rate * ratio

@@ -1,0 +1,51 @@
+"""The benchmark of calls runs, and what it prints is computed from its own table."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "minimax_calls.py"
+
+
+def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def cells(page: str, heading: str, row: str) -> list[str]:
+    section = page.split(f"## {heading}")[1].split("\n## ")[0]
+    (line,) = (line for line in section.splitlines() if line.startswith(f"| {row} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> None:
+    page_file = tmp_path / "page.md"
+    result = run_benchmark("--quick", "--write", str(page_file))
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""  # progress is for terminals
+    page = page_file.read_text()
+    assert result.stdout == page + "\n"
+    assert cells(page, "Calls to 1e-06", "problem")[:2] == ["neada", "GDA, tuned"]
+    # The counts of grid-tuned GDA that were known before there was a benchmark.
+    assert cells(page, "Calls to 1e-06", "quadratic")[1] == "8"
+    assert cells(page, "Calls to 1e-06", "mccormick")[1] == "40"
+    assert cells(page, "Calls to 1e-06", "solved of 3")[:2] == ["3", "3"]
+    assert "Unsolved by the default: 0." in page
+    assert "Rows solved: 20 of 20." in page
+    assert page.count("Target (") == 3
+    product = 1.0
+    for name in ("quadratic", "mccormick", "ball_constrained"):
+        own, best = cells(page, "Calls to 1e-06", name)[:2]
+        product *= int(own) / int(best)
+    mean = float(page.split("that both solve: ")[1].split(". ")[0])
+    assert mean == pytest.approx(product ** (1 / 3), abs=1e-3)
+
+
+def test_bad_arguments_are_refused() -> None:
+    result = run_benchmark("--budget", "0")
+    assert result.returncode == 2
+    assert "--budget must be at least 1" in result.stderr
+    assert "Traceback" not in result.stderr

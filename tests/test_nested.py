@@ -1,0 +1,364 @@
+"""NeAda: how many inner steps, what is kept between them, and what it equals."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adagrad, Adam, Optimizer
+
+from neada import problems, steppers
+from neada.optim import LBFGS, AdaptiveSGD, AdGD, Backtracking, GeneralizedAdaGrad
+from neada.steppers import Alternating, NeAda, Simultaneous
+from neada.stopping import FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
+
+Make = Callable[..., Optimizer]
+MCCORMICK = problems.make("mccormick")
+FIVE = GradientMapping(1e-3) | FixedSteps(5)
+
+
+def leaf(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
+
+
+def quadratic(x: Tensor, y: Tensor, L: float = 2.0) -> Tensor:
+    return (-y * y / 2 + L * x * y - L * L * x * x / 2).sum()
+
+
+def run(
+    num_steps: int, inner: Any, rule: Any, outer: Make = GeneralizedAdaGrad, **options: Any
+) -> tuple[Tensor, Tensor, NeAda, list[steppers.StepInfo]]:
+    """McCormick from its start; `inner` makes an optimizer of y, or a factory of one."""
+    x, y = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
+    stepper = NeAda(outer([x]), inner([y], maximize=True), rule, **options)
+    infos = [stepper.step(lambda: MCCORMICK.fun(x, y)) for _ in range(num_steps)]
+    return x, y, stepper, infos
+
+
+# How many inner steps.
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "counts"),
+    [
+        (GradientMapping(), {"min_inner_steps": 0}, [1, 0, 0, 0, 0]),
+        (GradientMapping(), {}, [1, 1, 1, 1, 1]),
+        (InnerSteps(), {}, [1, 2, 3, 4, 5]),
+        (InnerSteps(("log", 2)), {}, [1, 1, 2, 5, 9]),
+        (InnerSteps(("power", 2)), {}, [1, 4, 9, 16, 25]),
+        (InnerSteps(lambda t: t), {}, [1, 1, 2, 3, 4]),
+        (InnerSteps(lambda t: t), {"min_inner_steps": 0}, [0, 1, 2, 3, 4]),
+        (FixedSteps(0), {}, [1, 1, 1, 1, 1]),
+        (FixedSteps(0), {"min_inner_steps": 0}, [0, 0, 0, 0, 0]),
+        (FixedSteps(3), {"min_inner_steps": 5}, [5, 5, 5, 5, 5]),
+        (InnerSteps() & GradientMapping(), {}, [1, 2, 3, 4, 5]),
+        (InnerSteps() | FixedSteps(2), {}, [1, 2, 2, 2, 2]),
+        (InnerSteps(), {"max_inner_steps": 3}, [1, 2, 3, 3, 3]),
+    ],
+)
+def test_inner_steps_on_the_papers_quadratic(rule, options, counts) -> None:
+    x, y = leaf(1.0), leaf(0.01)
+    inner = Backtracking([y], maximize=True)
+    stepper = NeAda(GeneralizedAdaGrad([x]), inner, rule, state="fresh", **options)
+    assert [stepper.step(lambda: quadratic(x, y)).inner_steps for _ in range(5)] == counts
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "reason"),
+    [
+        (FixedSteps(3) | GradientMapping(1e-30), {}, "3 inner steps"),
+        (FixedSteps(99) | GradientMapping(9.0), {}, "squared gradient mapping <= 9/(t+1)"),
+        (GradientMapping(1e-30), {"max_inner_steps": 4}, "the cap of 4 inner steps"),
+    ],
+)
+@pytest.mark.parametrize("test", ["current", "last"])
+def test_the_step_says_why_the_loop_stopped(rule, options, reason: str, test: str) -> None:
+    *_, infos = run(2, partial(SGD, lr=0.1), rule, test=test, **options)
+    assert [info.stop_reason for info in infos] == [reason] * 2
+
+
+@pytest.mark.parametrize(("test", "steps"), [("current", 4), ("last", 5)])
+def test_the_last_gradient_is_one_step_old_and_costs_no_more(test: Any, steps: int) -> None:
+    """y halves its distance to 0 with every step; the mapping is that distance."""
+    x, y = leaf(0.0), leaf(1.0)
+    y_optimizer = SGD([y], lr=0.5, maximize=True)
+    stepper = NeAda(SGD([x], lr=0.1), y_optimizer, GradientMapping(2.0**-8), test=test)
+    info = stepper.step(lambda: (x * 0.0 - y * y / 2).sum())
+    assert (info.inner_steps, info.calls_y, y.item()) == (steps, 5, 2.0**-steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test": "next"}, "test must be 'current' or 'last', got 'next'"),
+        ({"min_inner_steps": -1}, "0 <= min_inner_steps <= max_inner_steps, got -1 and 10000"),
+        ({"min_inner_steps": 5, "max_inner_steps": 4}, "got 5 and 4"),
+        ({"max_inner_steps": 0, "min_inner_steps": 0}, "got 0 and 0"),
+        ({"x_samples": 0}, "x_samples must be at least 1, got 0"),
+        ({"state": "warm"}, "state must be one of 'auto', 'fresh', 'step', 'full', got 'warm'"),
+        ({"state": "step"}, "state='step' keeps a step size, and SGD has none to keep"),
+    ],
+)
+def test_bad_options_are_refused_with_a_sentence(options, message: str) -> None:
+    x, y = leaf(1.0), leaf(0.0)
+    with pytest.raises(ValueError, match=message):
+        NeAda(SGD([x]), SGD([y], maximize=True), **options)
+
+
+# What the y optimizer keeps.
+
+FRESH: dict[str, Make] = {
+    "SGD momentum": partial(SGD, lr=0.1, momentum=0.9),
+    "Adam": partial(Adam, lr=0.1),
+    "Adagrad": partial(Adagrad, lr=0.3),
+    "AdaptiveSGD": partial(AdaptiveSGD, lr=0.1, psi="adam"),
+    "AdaGrad-Norm": partial(GeneralizedAdaGrad, lr=0.7),
+    "averaged": partial(GeneralizedAdaGrad, lr=0.7, average=1.0),
+    "Backtracking": partial(Backtracking, lr=0.3),
+    "AdGD": partial(AdGD, lr=0.1),
+    "L-BFGS": partial(LBFGS, lr=0.4),
+}
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_equals_a_new_optimizer_for_every_outer_step(name: str) -> None:
+    kept = run(8, FRESH[name], FIVE, state="fresh")
+    made = run(8, lambda p, **kw: lambda: FRESH[name](p, **kw), FIVE)
+    assert torch.equal(kept[0], made[0])
+    assert torch.equal(kept[1], made[1])
+    assert kept[2].inner_steps == made[2].inner_steps > 8
+
+
+@pytest.mark.parametrize("name", ["SGD momentum", "Adam", "AdaptiveSGD", "AdaGrad-Norm"])
+def test_full_equals_one_optimizer_driven_by_hand(name: str) -> None:
+    x, y, *_ = run(6, FRESH[name], FixedSteps(3), state="full")
+    u, v = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
+    outer, inner = GeneralizedAdaGrad([u]), FRESH[name]([v], maximize=True)
+    for _ in range(6):
+        for optimizer, player in ((inner, v),) * 3 + ((outer, u),):
+            (player.grad,) = torch.autograd.grad(MCCORMICK.fun(u, v), [player])
+            optimizer.step()
+    assert torch.equal(x, u)
+    assert torch.equal(y, v)
+
+
+def test_step_keeps_the_step_size_and_nothing_else() -> None:
+    x, y, stepper, _ = run(3, partial(AdGD, lr=1e-3), FixedSteps(4), state="step")
+    size = stepper.y_optimizer.state_dict()["param_groups"][0]["numbers"]["step"]
+    assert size > 2e-3
+    twin = y.detach().clone().requires_grad_()
+    alone = AdGD([twin], lr=size, maximize=True)
+    point = x.detach().clone()
+    for _ in range(4):
+        (twin.grad,) = torch.autograd.grad(MCCORMICK.fun(point, twin), [twin])
+        alone.step()
+    stepper.step(lambda: MCCORMICK.fun(x, y))
+    assert torch.equal(y, twin)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("AdGD", "step"), ("Adam", "full"), ("L-BFGS", "step")])
+def test_the_automatic_policy_keeps_a_step_size_where_there_is_one(name: str, kept: str) -> None:
+    automatic = run(6, FRESH[name], FIVE)
+    explicit = run(6, FRESH[name], FIVE, state=kept)
+    other = run(6, FRESH[name], FIVE, state="fresh")
+    assert torch.equal(automatic[1], explicit[1])
+    assert not torch.equal(automatic[1], other[1])
+
+
+def test_the_answer_of_an_averaging_optimizer_is_its_average_and_the_next_start() -> None:
+    seen: list[tuple[float, bool]] = []
+    x, y = leaf(3.0), leaf(0.0)
+
+    def closure() -> Tensor:
+        seen.append((y.item(), stepper.calls_y > 3 * stepper.outer_steps + 2))
+        return (x * y - y * y / 2).sum()
+
+    inner = GeneralizedAdaGrad([y], lr=1.0, average=0.0, maximize=True)
+    stepper = NeAda(SGD([x], lr=1e-9), inner, FixedSteps(3))
+    stepper.step(closure)
+    last, at_x = seen[2][0], seen[3][0]
+    assert at_x == y.item() != last
+    # the third point is where the last y gradient was taken, the average contains the next one too
+    v, point, points = 1.0, 0.0, []
+    for _ in range(3):
+        gradient = 3.0 - point
+        v += gradient**2
+        point += gradient / math.sqrt(v)
+        points.append(point)
+    assert at_x == pytest.approx(sum(points) / 3, rel=1e-12)  # ten operations
+    stepper.step(closure)
+    assert seen[4][0] == at_x
+
+
+# The x gradient.
+
+
+@pytest.mark.parametrize(("samples", "counts"), [(3, [3, 3, 3]), (lambda t: 2 * t + 1, [1, 3, 5])])
+def test_the_x_gradient_is_the_mean_over_its_samples(samples, counts) -> None:
+    x, y = leaf(0.0), leaf(0.0)
+    slopes = iter(float(k) for k in range(100))
+    used: list[float] = []
+
+    def closure() -> Tensor:
+        used.append(next(slopes))
+        return (used[-1] * x - y * y / 2).sum()
+
+    y_optimizer = SGD([y], maximize=True)
+    stepper = NeAda(SGD([x], lr=1.0), y_optimizer, FixedSteps(2), x_samples=samples)
+    for count in counts:
+        used.clear()
+        before = x.item()
+        info = stepper.step(closure, batch_size=8)
+        assert (info.calls_x, info.calls_y, len(used)) == (count, 2, count + 2)
+        assert before - x.item() == pytest.approx(sum(used[2:]) / count, rel=1e-12)
+    assert stepper.samples_x == 8 * sum(counts)
+
+
+def test_a_batch_that_grows_from_zero_is_refused_with_a_sentence() -> None:
+    with pytest.raises(ValueError, match="x_samples must be at least 1, got 0"):
+        run(1, partial(SGD, lr=0.1), FixedSteps(1), x_samples=lambda t: t)
+
+
+@pytest.mark.parametrize("name", list(FRESH))
+def test_sharing_the_graph_changes_neither_iterates_nor_counts(name: str) -> None:
+    rule = GradientMapping(0.05) | FixedSteps(40)
+    plain = run(8, FRESH[name], rule)
+    shared = run(8, FRESH[name], rule, deterministic=True)
+    assert torch.equal(plain[0], shared[0])
+    assert torch.equal(plain[1], shared[1])
+    assert plain[2].state_dict()["counters"] == shared[2].state_dict()["counters"]
+
+
+def test_sharing_the_graph_saves_one_evaluation_per_outer_step() -> None:
+    evaluations = {False: 0, True: 0}
+    for shared in evaluations:
+        x, y = leaf(0.5, -0.5), leaf(0.1, 0.2)
+
+        def closure(x: Tensor = x, y: Tensor = y, shared: bool = shared) -> Tensor:
+            evaluations[shared] += 1
+            return MCCORMICK.fun(x, y)
+
+        y_optimizer = SGD([y], lr=0.5, maximize=True)
+        stepper = NeAda(SGD([x], lr=0.1), y_optimizer, GradientMapping(), deterministic=shared)
+        for _ in range(6):
+            stepper.step(closure)
+    assert evaluations[False] == evaluations[True] + 6
+
+
+# What it equals.
+
+
+@pytest.mark.parametrize("make", [partial(SGD, lr=0.1), partial(Adam, lr=0.1), AdaptiveSGD, AdGD])
+def test_one_inner_step_is_the_alternating_method(make: Make) -> None:
+    x, y, nested, _ = run(12, make, FixedSteps(1), make, state="full")
+    u, v = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
+    alternating = Alternating(make([u]), make([v], maximize=True), order="yx")
+    for _ in range(12):
+        alternating.step(lambda: MCCORMICK.fun(u, v))
+    assert torch.equal(x, u)
+    assert torch.equal(y, v)
+    assert nested.state_dict()["counters"] == alternating.state_dict()["counters"]
+
+
+# The paper's Lemma 1: what happens without nesting, to rounding.
+
+
+def gradients_on_the_quadratic(make: Make, rate_y: float, ratio: float, L: float, T: int) -> Any:
+    x, y = leaf(1.0), leaf(0.01)
+    stepper = Simultaneous(make([x], lr=rate_y / ratio), make([y], lr=rate_y, maximize=True))
+    found = [L * (y.item() - L * x.item())]
+    for _ in range(T):
+        stepper.step(lambda: quadratic(x, y, L))
+        found.append(L * (y.item() - L * x.item()))
+    return found
+
+
+@pytest.mark.parametrize("L", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.0, 1.1])
+def test_the_product_formula_of_gda(L: float, share: float) -> None:
+    ratio, rate_y, T = share * L * L, 0.02, 200
+    found = gradients_on_the_quadratic(SGD, rate_y, ratio, L, T)
+    factor = 1.0 + rate_y / ratio * (L * L - ratio)
+    expected = [found[0] * factor**t for t in range(T + 1)]
+    assert found == pytest.approx(expected, rel=1e-11)  # 200 roundings, amplified by cancellation
+    assert (abs(found[-1]) > abs(found[0]) * 1.05) == (share < 1.0)
+
+
+@pytest.mark.parametrize("psi", ["adagrad", "adam", "amsgrad"])
+def test_adaptive_methods_stand_still_at_the_ratio_L_and_diverge_below(psi: str) -> None:
+    growth = {0.5: {"adagrad": 3.26}, 0.9: {"adagrad": 1.22}, 1.0: {"adagrad": 1.0}}
+    for share, known in growth.items():
+        other = {0.5: 62.0, 0.9: 7.5, 1.0: 1.0}[share]
+        make = partial(AdaptiveSGD, psi=psi, v0=0.0)
+        found = gradients_on_the_quadratic(make, 0.2, 2.0 * share, 2.0, 100)
+        size = abs(found[-1] / found[0])
+        assert size == pytest.approx(known.get(psi, other), rel=1e-12 if share == 1.0 else 0.01)
+
+
+@pytest.mark.parametrize("psi", ["adam", "amsgrad"])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_the_bound_of_the_lemma_holds_for_sizes_and_not_for_signed_gradients(psi, share) -> None:
+    """From x = 1, y = 0.01 the gradient is negative, and momentum makes the bound strict."""
+    L, rate_y, beta, gamma, T = 2.0, 0.2, 0.9, 0.999, 100
+    make = partial(AdaptiveSGD, psi=psi, v0=0.0)
+    found = gradients_on_the_quadratic(make, rate_y, share * L, L, T)
+    rate_x, second, largest, bound = rate_y / (share * L), 0.0, 0.0, found[0]
+    for gradient in found[:-1]:
+        second = gamma * second + (1.0 - gamma) * gradient**2
+        largest = max(largest, second)
+        used = second if psi == "adam" else largest
+        bound *= 1.0 + (1.0 - beta) * rate_x * (L * L - share * L * L) / math.sqrt(used)
+    assert found[0] < 0.0
+    assert abs(found[-1]) > abs(bound)
+    assert not found[-1] >= bound
+
+
+# Rows.
+
+BY_ROWS: dict[str, tuple[Make, Make, Callable[[], Any], dict[str, Any]]] = {
+    "L-BFGS twice": (LBFGS, LBFGS, RelativeAccuracy, {}),
+    "AdaGrad, line search": (GeneralizedAdaGrad, Backtracking, GradientMapping, {}),
+    "AdaGrad, AdGD": (GeneralizedAdaGrad, AdGD, GradientMapping, {}),
+    "AdaGrad, averaged": (
+        *(GeneralizedAdaGrad, partial(GeneralizedAdaGrad, average=1.0)),
+        *(lambda: GradientMapping(0.1) | FixedSteps(40), {}),
+    ),
+    "AdaGrad twice, at least none": (
+        *(GeneralizedAdaGrad, GeneralizedAdaGrad, GradientMapping),
+        {"min_inner_steps": 0, "state": "full"},
+    ),
+}
+for _psi in ("adagrad", "adam", "amsgrad"):
+    _make: Any = lambda p, psi=_psi, rowwise=False, **kw: AdaptiveSGD(p, 0.1, psi, **kw)  # noqa: E731
+    _rule: Any = lambda: GradientMapping(0.1) | FixedSteps(20)  # noqa: E731
+    BY_ROWS[f"AdaptiveSGD {_psi}"] = (_make, _make, _rule, {})
+
+
+def assert_rows_equal_their_own_runs(name: str) -> None:
+    outer, inner, rule, options = BY_ROWS[name]
+    starts = torch.stack([MCCORMICK.x0, 3.0 * MCCORMICK.x0 + 1.0, MCCORMICK.x0 - 2.0])
+    answers = torch.stack([MCCORMICK.x0 + 0.02, MCCORMICK.y0, 5.0 * MCCORMICK.y0 - 1.0])
+    x, y = starts.clone().requires_grad_(), answers.clone().requires_grad_()
+    x_optimizer, y_optimizer = outer([x], rowwise=True), inner([y], maximize=True, rowwise=True)
+    together = NeAda(x_optimizer, y_optimizer, rule(), rowwise=True, **options)
+    for _ in range(12):
+        together.step(lambda: MCCORMICK.fun(x, y))
+    num_steps = set()
+    for i in range(3):
+        u, v = (p[i : i + 1].clone().requires_grad_() for p in (starts, answers))
+        alone = NeAda(outer([u]), inner([v], maximize=True), rule(), **options)
+        for _ in range(12):
+            alone.step(lambda u=u, v=v: MCCORMICK.fun(u, v).sum())
+        num_steps.add(alone.inner_steps)
+        # sums over one row and over three may round differently
+        torch.testing.assert_close(x[i : i + 1], u, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(y[i : i + 1], v, rtol=1e-9, atol=1e-11)
+    assert len(num_steps) > 1 or name == "AdaGrad, line search"
+
+
+@pytest.mark.parametrize("name", list(BY_ROWS))
+def test_every_row_equals_its_own_run(name: str) -> None:
+    assert_rows_equal_their_own_runs(name)

@@ -1,0 +1,408 @@
+"""Every stepper in one table: numpy references, resuming, counters, refusals, budgets."""
+
+import io
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD, Adagrad, Adam
+
+import references as ref
+from neada import constrain, sets, steppers
+from neada.optim import (
+    LBFGS,
+    AdaptiveSGD,
+    AdGD,
+    Backtracking,
+    GeneralizedAdaGrad,
+)
+from neada.steppers.base import BudgetExhausted
+from neada.steppers.direct import DirectStepper
+from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
+from neada.tensors import NonFiniteGradient
+
+A = np.array([[0.9, -0.4, 0.3], [0.2, 0.7, -0.6]])
+X0, Y0 = np.array([0.8, -1.1, 0.4]), np.array([0.3, -0.2])
+BOX_X, BOX_Y, BALL_Y = (-1.15, 0.9), (-0.35, 0.32), 0.4
+LX, LY = 0.07, 0.3
+RATES = {"lr_x": LX, "lr_y": LY}
+RTOL = 1e-10  # twenty steps of a smooth map, each exact to a few units in the last place
+
+
+def game(x: Tensor, y: Tensor) -> Tensor:
+    """Nonconvex in x, strongly concave in y, quadratic in neither."""
+    matrix = torch.as_tensor(A, dtype=x.dtype)
+    return x.cos().sum() + y @ (matrix @ x) - y @ y / 2 - 0.1 * (y**4).sum() / 4
+
+
+def game_value(x: Any, y: Any) -> float:
+    return float(np.cos(x).sum() + y @ (A @ x) - y @ y / 2 - 0.1 * (y**4).sum() / 4)
+
+
+def game_x(x: Any, y: Any) -> Any:
+    return -np.sin(x) + A.T @ y
+
+
+def game_y(x: Any, y: Any) -> Any:
+    return A @ x - y - 0.1 * y**3
+
+
+def pair(stepper: Any, optimizer: Any, **options: Any) -> Callable[..., steppers.Stepper]:
+    def make(x: Tensor, y: Tensor, x_set: Any = None, y_set: Any = None) -> steppers.Stepper:
+        return stepper(
+            constrain(optimizer([x], lr=LX), x_set),
+            constrain(optimizer([y], lr=LY, maximize=True), y_set),
+            **options,
+        )
+
+    return make
+
+
+def nested(outer: Any, inner: Any, rule: Any, **options: Any) -> Callable[..., steppers.Stepper]:
+    def make(x: Tensor, y: Tensor, x_set: Any = None, y_set: Any = None) -> steppers.Stepper:
+        x_optimizer = constrain(outer([x]), x_set)
+        y_optimizer = constrain(inner([y], maximize=True), y_set)
+        return steppers.NeAda(x_optimizer, y_optimizer, rule(), **options)
+
+    return make
+
+
+def direct(stepper: Any, *args: Any, **options: Any) -> Callable[..., steppers.Stepper]:
+    return lambda x, y, x_set=None, y_set=None: stepper(
+        [x], [y], *args, x_set=x_set, y_set=y_set, **options
+    )
+
+
+def nested_reference(outer: Any, inner: Any, stop: Any, **more: Any) -> Callable[..., ref.Minimax]:
+    return partial(ref.NeAda, inner=inner, outer=outer, stop=stop, f=game_value, **more)
+
+
+ADAM = {"psi": "adam", "v0": 0.5, "lr": 0.1}
+AMSGRAD = {"psi": "amsgrad", "v0": 0.2}
+SQRT = {**RATES, "amsgrad": True, "bias": "sqrt"}
+SCHEDULE = {"k": 1.3, "m": 5.0}
+AVERAGE = {"lr": 0.8, "average": 1.0}
+ADAPG = {"lr": 0.1, "variant": "adapg"}
+OUTER, REF_OUTER = partial(GeneralizedAdaGrad, lr=0.3), partial(ref.GeneralizedAdaGrad, lr=0.3)
+INNER, REF_INNER = (
+    partial(GeneralizedAdaGrad, **AVERAGE),
+    partial(ref.GeneralizedAdaGrad, **AVERAGE),
+)
+SLOW, FAST = partial(SGD, lr=LX), partial(SGD, lr=LY)
+PAPER, REF_PAPER = partial(AdaptiveSGD, **ADAM), partial(ref.AdaptiveSGD, **ADAM)
+TWO = ref.Count(ref.criterion_two)
+ONE_OR_TWO = ref.Either(ref.SquaredMapping(0.1), TWO)
+GROWING = {"policy": "full", "averaged": True, "batch": lambda t: t + 1}
+
+MAKE: dict[str, Callable[..., steppers.Stepper]] = {
+    "simultaneous SGD": pair(steppers.Simultaneous, SGD),
+    "simultaneous Adagrad": pair(steppers.Simultaneous, Adagrad),
+    "simultaneous AMSGrad": pair(steppers.Simultaneous, partial(AdaptiveSGD, **AMSGRAD)),
+    "alternating xy": pair(steppers.Alternating, SGD, order="xy"),
+    "alternating yx": pair(steppers.Alternating, SGD, order="yx"),
+    "Extragradient": direct(steppers.Extragradient, **RATES),
+    "PastExtragradient": direct(steppers.PastExtragradient, **RATES),
+    "OptimisticGDA": direct(steppers.OptimisticGDA, **RATES),
+    "AdaptiveExtragradient": direct(steppers.AdaptiveExtragradient, 0.4),
+    "UniversalMirrorProx": direct(steppers.UniversalMirrorProx, 0.5, 2.0),
+    "SmoothedAGDA": direct(steppers.SmoothedAGDA, **RATES, pull=0.7, follow=0.2),
+    "TiAda": direct(steppers.TiAda, **RATES),
+    "TiAda coordinate": direct(steppers.TiAda, **RATES, scope="coordinate"),
+    "TiAdaAdam": direct(steppers.TiAdaAdam, **RATES),
+    "TiAdaAdam AMSGrad": direct(steppers.TiAdaAdam, **SQRT, betas=(0.8, 0.7)),
+    "AdaGDA": direct(steppers.AdaGDA, 0.1, 0.2, **SCHEDULE, c_x=2.0),
+    "VRAdaGDA": direct(steppers.VRAdaGDA, 0.1, 0.2, **SCHEDULE, c_y=2.0),
+    "GDmax steps": nested(SLOW, FAST, lambda: FixedSteps(3)),
+    "GDmax accuracy": nested(SLOW, FAST, lambda: FixedAccuracy(0.005), min_inner_steps=0),
+    "NeAda Adam": nested(PAPER, PAPER, InnerSteps),
+    "NeAda line search": nested(
+        OUTER,
+        partial(Backtracking, lr=2.0),
+        lambda: GradientMapping(0.1) | InnerSteps(),
+        state="fresh",
+    ),
+    "NeAda AdGD": nested(OUTER, partial(AdGD, **ADAPG), lambda: GradientMapping(0.01)),
+    "NeAda average": nested(OUTER, INNER, lambda: FixedSteps(4), x_samples=lambda t: t + 1),
+    "NeAda L-BFGS": nested(LBFGS, LBFGS, lambda: RelativeAccuracy() | FixedSteps(2)),
+    "NeAda factory": lambda x, y: steppers.NeAda(
+        Adam([x], 0.05), lambda: Adam([y], 0.1, maximize=True), InnerSteps()
+    ),
+}
+REFERENCE: dict[str, Callable[..., ref.Minimax]] = {
+    "simultaneous SGD": partial(ref.SimultaneousGDA, **RATES),
+    "simultaneous Adagrad": partial(ref.NonNestedTorch, kind="adagrad", **RATES),
+    "simultaneous AMSGrad": partial(ref.NonNestedAdaptive, **AMSGRAD, **RATES),
+    "alternating xy": partial(ref.AlternatingGDA, order="xy", **RATES),
+    "alternating yx": partial(ref.AlternatingGDA, order="yx", **RATES),
+    "Extragradient": partial(ref.Extragradient, **RATES),
+    "PastExtragradient": partial(ref.PastExtragradient, **RATES),
+    "OptimisticGDA": partial(ref.OptimisticGDA, **RATES),
+    "AdaptiveExtragradient": partial(ref.AdaptiveExtragradient, scale=0.4),
+    "UniversalMirrorProx": partial(ref.UniversalMirrorProx, diameter=0.5, g0=2.0),
+    "SmoothedAGDA": partial(ref.SmoothedAGDA, **RATES, p=0.7, beta=0.2),
+    "TiAda": partial(ref.TiAda, **RATES),
+    "TiAda coordinate": partial(ref.TiAdaCoordinate, **RATES),
+    "TiAdaAdam": partial(ref.TiAdaAdam, **RATES),
+    "TiAdaAdam AMSGrad": partial(ref.TiAdaAdam, **SQRT, beta1=0.8, beta2=0.7),
+    "AdaGDA": partial(ref.AdaGDA, gam=0.1, lam=0.2, **SCHEDULE, c1=2.0),
+    "VRAdaGDA": partial(ref.VRAdaGDA, gam=0.1, lam=0.2, **SCHEDULE, c2=2.0),
+    "GDmax steps": partial(ref.GDmax, inner_steps=3, **RATES),
+    "GDmax accuracy": partial(ref.GDmax, tol=0.005, **RATES),
+    "NeAda Adam": nested_reference(REF_PAPER, REF_PAPER, TWO, policy="full"),
+    "NeAda line search": nested_reference(
+        REF_OUTER, partial(ref.Backtracking, lr=2.0), ONE_OR_TWO, policy="fresh"
+    ),
+    "NeAda AdGD": nested_reference(
+        REF_OUTER, partial(ref.AdGD, **ADAPG), ref.SquaredMapping(0.01), policy="step"
+    ),
+    "NeAda average": nested_reference(REF_OUTER, REF_INNER, ref.Count(lambda t: 4), **GROWING),
+}
+# x gradients, y gradients and y steps of five steps, by hand; elsewhere 5, 5 and 5
+COUNTS = {
+    "Extragradient": (10, 10, 5),
+    "AdaptiveExtragradient": (10, 10, 5),
+    "UniversalMirrorProx": (10, 10, 5),
+    "PastExtragradient": (6, 6, 5),
+    "AdaGDA": (6, 6, 5),
+    "VRAdaGDA": (11, 11, 5),
+    "GDmax steps": (5, 15, 15),
+    "NeAda Adam": (5, 15, 15),
+    "NeAda average": (15, 20, 20),
+    "NeAda factory": (5, 15, 15),
+}
+DATA_DEPENDENT = {"GDmax accuracy", "NeAda line search", "NeAda AdGD", "NeAda L-BFGS"}
+SETS: dict[str, tuple[Any, Any, Any, Any]] = {
+    "free": (None, None, None, None),
+    "ball": (None, sets.L2Ball(BALL_Y), None, partial(ref.project_l2_ball, radius=BALL_Y)),
+    "boxes": (
+        sets.Box(*BOX_X),
+        sets.Box(*BOX_Y),
+        partial(ref.project_box, low=BOX_X[0], high=BOX_X[1]),
+        partial(ref.project_box, low=BOX_Y[0], high=BOX_Y[1]),
+    ),
+}
+LOOK_AHEAD = ("Extragradient", "PastExtragradient", "AdaptiveExtragradient", "UniversalMirrorProx")
+
+
+def start(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    x, y = (torch.tensor(point, dtype=dtype, requires_grad=True) for point in (X0, Y0))
+    return x, y
+
+
+@pytest.mark.parametrize("where", SETS)
+@pytest.mark.parametrize("name", REFERENCE)
+def test_twenty_steps_equal_the_reference(name: str, where: str) -> None:
+    x_set, y_set, project_x, project_y = SETS[where]
+    x, y = start()
+    stepper = MAKE[name](x, y, x_set, y_set)
+    reference = REFERENCE[name](X0, Y0, game_x, game_y, project_x, project_y)
+    for _ in range(20):
+        stepper.step(lambda: game(x, y))
+        reference.step()
+        np.testing.assert_allclose(x.detach(), reference.x, rtol=RTOL, atol=RTOL)
+        np.testing.assert_allclose(y.detach(), reference.y, rtol=RTOL, atol=RTOL)
+    assert (stepper.calls_x, stepper.calls_y) == (reference.n_gx, reference.n_gy)
+    assert stepper.calls_value == reference.n_f
+    nested_run = isinstance(stepper, steppers.NeAda)
+    assert stepper.inner_steps == (reference.n_inner if nested_run else 20) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", list(MAKE))
+def test_ten_steps_equal_five_saved_loaded_and_five_more(name: str, dtype: torch.dtype) -> None:
+    (x, y), (u, v) = start(dtype), start(dtype)
+    whole, first = MAKE[name](x, y), MAKE[name](u, v)
+    for _ in range(10):
+        info = whole.step(lambda: game(x, y))
+    for _ in range(5):
+        first.step(lambda: game(u, v))
+    file = io.BytesIO()
+    torch.save((first.state_dict(), u.detach(), v.detach()), file)
+    file.seek(0)
+    state, *points = torch.load(file, weights_only=True)
+    u, v = (point.requires_grad_() for point in points)
+    second = MAKE[name](u, v)
+    second.load_state_dict(state)
+    for _ in range(5):
+        resumed = second.step(lambda: game(u, v))
+    assert torch.equal(x, u)
+    assert torch.equal(y, v)
+    assert whole.state_dict()["counters"] == second.state_dict()["counters"]
+    assert (info.x_grad_sq, info.stop_reason) == (resumed.x_grad_sq, resumed.stop_reason)
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in DATA_DEPENDENT])
+def test_counters_equal_a_hand_count(name: str) -> None:
+    x, y = start()
+    stepper = MAKE[name](x, y)
+    infos = [stepper.step(lambda: game(x, y), batch_size=4) for _ in range(5)]
+    calls_x, calls_y, inner_steps = COUNTS.get(name, (5, 5, 5))
+    assert (stepper.calls_x, stepper.calls_y, stepper.calls_value) == (calls_x, calls_y, 0)
+    assert (stepper.samples_x, stepper.samples_y) == (4 * calls_x, 4 * calls_y)
+    assert (stepper.outer_steps, stepper.inner_steps) == (5, inner_steps)
+    for counter in ("calls_x", "calls_y", "calls_value", "inner_steps"):
+        assert sum(getattr(info, counter) for info in infos) == getattr(stepper, counter)
+
+
+def test_values_are_the_evaluations_without_a_graph() -> None:
+    x, y = start()
+    stepper = MAKE["NeAda line search"](x, y)
+    seen = {True: 0, False: 0}
+
+    def closure() -> Tensor:
+        seen[torch.is_grad_enabled()] += 1
+        return game(x, y)
+
+    for _ in range(5):
+        stepper.step(closure)
+    assert stepper.calls_value == seen[False] > 0
+    assert stepper.calls_x + stepper.calls_y == seen[True]
+    assert stepper.total_calls == seen[True] + seen[False]
+
+
+@pytest.mark.parametrize("max_calls", [1, 2, 5, 8])
+@pytest.mark.parametrize("name", MAKE)
+def test_a_budget_is_kept_and_the_players_stand_where_they_were(name: str, max_calls: int) -> None:
+    """The next evaluation, which is refused, would be the same as without a budget."""
+    (x, y), (u, v) = start(), start()
+    free, limited = MAKE[name](x, y), MAKE[name](u, v)
+    points: list[Tensor] = []
+
+    def record() -> Tensor:
+        points.append(torch.cat([x, y]).detach().clone())
+        return game(x, y)
+
+    for _ in range(12):
+        free.step(record)
+    limited.max_calls = max_calls
+    num_seen, last_gradient = 0, torch.empty(0)
+
+    def closure() -> Tensor:
+        nonlocal num_seen, last_gradient
+        num_seen += 1
+        if torch.is_grad_enabled():
+            last_gradient = torch.cat([u, v]).detach().clone()
+        return game(u, v)
+
+    begin = torch.empty(0)
+    with pytest.raises(BudgetExhausted):
+        for _ in range(12):
+            begin = torch.cat([u, v]).detach().clone()
+            limited.step(closure)
+    assert max_calls - 1 <= limited.total_calls <= max_calls
+    now = torch.cat([u, v])
+    if isinstance(limited, DirectStepper):  # a step is taken whole or not at all
+        assert torch.equal(now, begin)
+        return
+    went_back = name == "NeAda line search" and torch.equal(now, last_gradient)
+    assert went_back or torch.equal(now, points[num_seen])
+
+
+def bad_game(x: Tensor, y: Tensor, bad_player: str) -> Tensor:
+    """The same value, but the slope of one player is 0/0."""
+    player = x if bad_player == "x" else y
+    return game(x, y) + (player - player.detach()).square().sum().sqrt()
+
+
+@pytest.mark.parametrize("bad_player", ["x", "y"])
+@pytest.mark.parametrize("name", list(MAKE))
+def test_a_gradient_that_is_not_finite_leaves_the_players_alone(name: str, bad_player: str) -> None:
+    x, y = start()
+    stepper = MAKE[name](x, y)
+    stepper.step(lambda: game(x, y))
+    # The other player of an alternating method moves before the bad gradient is seen.
+    watched = {"x": x, "y": y}[bad_player]
+    before = watched.detach().clone()
+    with pytest.raises(NonFiniteGradient, match="nothing was changed"):
+        stepper.step(lambda: bad_game(x, y, bad_player))
+    assert torch.equal(watched, before)
+    assert stepper.outer_steps == 1
+
+
+@pytest.mark.parametrize("error", [BudgetExhausted, NonFiniteGradient])
+@pytest.mark.parametrize("name", LOOK_AHEAD)
+def test_an_error_at_the_look_ahead_point_is_undone(name: str, error: type[Exception]) -> None:
+    x, y = start()
+    stepper = MAKE[name](x, y)
+    stepper.step(lambda: game(x, y))
+    before = torch.cat([x, y]).detach().clone()
+    bad_call = 1 if name == "PastExtragradient" else 2
+    num_calls = 0
+    if error is BudgetExhausted:
+        stepper.max_calls = stepper.total_calls + 2 * (bad_call - 1)
+
+    def closure() -> Tensor:
+        nonlocal num_calls
+        num_calls += 1
+        return bad_game(x, y, "x") if num_calls == bad_call else game(x, y)
+
+    with pytest.raises(error):
+        stepper.step(closure)
+    assert torch.equal(torch.cat([x, y]), before)
+
+
+@pytest.mark.parametrize("name", list(MAKE))
+def test_a_stationary_start_is_where_it_stays(name: str) -> None:
+    x, y = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    stepper = MAKE[name](x, y)
+    for _ in range(3):
+        info = stepper.step(lambda: (x * y).sum() - (y * y).sum() / 2)
+    assert not x.any()
+    assert not y.any()
+    assert info.x_grad_sq == 0.0
+
+
+def test_a_simultaneous_line_search_sees_the_point_of_its_gradient() -> None:
+    (x, y), (alone, fixed) = start(), start()
+    fast = SGD([y], lr=3.0, maximize=True)
+    steppers.Simultaneous(Backtracking([x], lr=8.0), fast).step(lambda: game(x, y))
+    still = SGD([fixed], lr=1e-300, maximize=True)
+    steppers.Simultaneous(Backtracking([alone], lr=8.0), still).step(lambda: game(alone, fixed))
+    assert torch.equal(x, alone)
+
+
+REFUSED_CLOSURES = [
+    (lambda x, y: 1.0, TypeError, r"must return f\(x, y\) as a tensor, not float"),
+    (lambda x, y: x[:2] * y, ValueError, r"one number, but its value has shape \(2,\)"),
+    (lambda x, y: game(x, y).detach(), ValueError, "depends on neither player"),
+]
+
+
+@pytest.mark.parametrize(("fun", "error", "message"), REFUSED_CLOSURES)
+@pytest.mark.parametrize("name", ["simultaneous SGD", "Extragradient", "NeAda Adam"])
+def test_a_closure_that_is_no_objective_is_refused(name, fun, error, message) -> None:
+    x, y = start()
+    stepper = MAKE[name](x, y)
+    with pytest.raises(error, match=message):
+        stepper.step(lambda: fun(x, y))
+    assert stepper.total_calls == 0
+
+
+def test_a_batch_of_no_samples_is_refused() -> None:
+    x, y = start()
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        MAKE["TiAda"](x, y).step(lambda: game(x, y), batch_size=0)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_tensor_belongs_to_one_player(name: str) -> None:
+    x, _ = start()
+    with pytest.raises(ValueError, match="x and y share a parameter: every tensor belongs to one"):
+        MAKE[name](x, x)
+
+
+@pytest.mark.parametrize("stepper", [steppers.Simultaneous, steppers.Alternating, steppers.NeAda])
+def test_an_optimizer_with_the_wrong_sign_is_refused(stepper: Any) -> None:
+    x, y = start()
+    with pytest.raises(ValueError, match="y optimizer would minimise: construct SGD with maximize"):
+        stepper(SGD([x]), SGD([y]))
+    with pytest.raises(ValueError, match="would minimise: construct AdGD with maximize=True"):
+        stepper(SGD([x]), AdGD([y]))
+    with pytest.raises(ValueError, match="x optimizer would maximise: construct SGD with maximize"):
+        stepper(SGD([x], maximize=True), SGD([y], maximize=True))
+    with pytest.raises(ValueError, match="LBFGS cannot maximise, so it cannot move y"):
+        stepper(SGD([x]), torch.optim.LBFGS([y]))

@@ -1,0 +1,261 @@
+"""Stopping rules: tables of answers, counts, joins, memory, and what is refused."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neada.stopping import (
+    FixedAccuracy,
+    FixedSteps,
+    GradientMapping,
+    InnerState,
+    InnerSteps,
+    RelativeAccuracy,
+    StoppingRule,
+)
+
+# rule, t, k, squared mapping, squared x gradient, answer
+TABLE = [
+    (GradientMapping(), 0, 0, 1.0, None, True),
+    (GradientMapping(), 0, 0, 1.001, None, False),
+    (GradientMapping(), 3, 0, 0.25, None, True),
+    (GradientMapping(), 3, 99, 0.251, None, False),
+    (GradientMapping(scale=4.0), 3, 0, 1.0, None, True),
+    (GradientMapping(scale=4.0), 3, 0, 1.01, None, False),
+    (GradientMapping(power=2.0), 3, 0, 0.0625, None, True),
+    (GradientMapping(power=2.0), 3, 0, 0.0626, None, False),
+    (GradientMapping(), 0, 99, None, None, False),
+    (InnerSteps(), 2, 2, None, None, False),
+    (InnerSteps(), 2, 3, None, None, True),
+    (InnerSteps(), 2, 4, 9.0, None, True),
+    (InnerSteps(lambda t: 0.1 * t), 0, 0, None, None, True),
+    (InnerSteps(lambda t: 0.1 * t), 11, 1, None, None, False),
+    (InnerSteps(lambda t: 0.1 * t), 11, 2, None, None, True),
+    (FixedSteps(0), 5, 0, None, None, True),
+    (FixedSteps(15), 5, 14, 0.0, None, False),
+    (FixedSteps(15), 0, 15, None, None, True),
+    (FixedAccuracy(0.5), 0, 0, 0.25, None, True),
+    (FixedAccuracy(0.5), 9, 9, 0.26, None, False),
+    (FixedAccuracy(0.5), 9, 9, None, None, False),
+    (RelativeAccuracy(0.25), 0, 0, 1.0, 4.0, True),
+    (RelativeAccuracy(0.25), 0, 0, 1.01, 4.0, False),
+    (RelativeAccuracy(0.25), 0, 0, None, 4.0, False),
+    (RelativeAccuracy(0.25), 0, 0, 0.0, None, False),
+    (RelativeAccuracy(0.25, tol=0.5), 0, 0, 0.25, 0.0, True),
+    (RelativeAccuracy(0.25, tol=0.5), 0, 0, 0.26, 0.0, False),
+]
+
+
+@pytest.mark.parametrize(("rule", "t", "k", "mapping_sq", "x_grad_sq", "answer"), TABLE)
+def test_a_rule_answers(rule, t, k, mapping_sq, x_grad_sq, answer) -> None:
+    assert rule(InnerState(t, k, mapping_sq, x_grad_sq)) is answer
+
+
+@pytest.mark.parametrize(
+    ("count", "limits"),
+    [
+        ("linear", [1, 2, 3, 4, 5]),
+        (("log", 2), [1, 1, 2, 5, 9]),
+        (("log", 1), [1, 1, 3, 5, 7]),
+        (("power", 2), [1, 4, 9, 16, 25]),
+        (("power", 0.5), [1, 2, 2, 2, 3]),
+        (lambda t: 10 * t, [0, 10, 20, 30, 40]),
+    ],
+)
+def test_the_number_of_inner_steps_grows_as_told(count, limits) -> None:
+    rule = InnerSteps(count)
+    assert [rule.limit(t) for t in range(5)] == limits
+    fired_at = [next(k for k in range(99) if rule(InnerState(t, k))) for t in range(5)]
+    assert fired_at == limits
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (GradientMapping(), "squared gradient mapping <= 1/(t+1)"),
+        (GradientMapping(0.1, 2), "squared gradient mapping <= 0.1/(t+1)^2"),
+        (InnerSteps(), "t+1 inner steps"),
+        (InnerSteps(("log", 2)), "ceil(t log^2 t) + 1 inner steps"),
+        (InnerSteps(("power", 1.5)), "ceil((t+1)^1.5) inner steps"),
+        (InnerSteps(lambda t: t), "a function of t inner steps"),
+        (FixedSteps(15), "15 inner steps"),
+        (FixedAccuracy(1e-3), "gradient mapping <= 0.001"),
+        (RelativeAccuracy(), "squared gradient mapping <= a share of the squared x gradient"),
+        (FixedSteps(2) | FixedAccuracy(1.0), "(2 inner steps or gradient mapping <= 1)"),
+        (FixedSteps(2) & FixedAccuracy(1.0), "(2 inner steps and gradient mapping <= 1)"),
+    ],
+)
+def test_a_rule_knows_its_name(rule: StoppingRule, words: str) -> None:
+    assert str(rule) == words
+
+
+@pytest.mark.parametrize(
+    ("k", "mapping_sq", "reason"),
+    [
+        (3, None, "3 inner steps"),
+        (3, 9.0, "3 inner steps"),
+        (0, 0.5, "squared gradient mapping <= 1/(t+1)"),
+        (3, 0.5, "squared gradient mapping <= 1/(t+1) and 3 inner steps"),
+    ],
+)
+def test_the_reason_names_the_part_that_fired(k, mapping_sq, reason) -> None:
+    state = InnerState(0, k, mapping_sq)
+    rule = GradientMapping() | FixedSteps(3)
+    assert rule(state) is True
+    assert rule.reason(state) == reason
+
+
+def test_the_reason_goes_down_into_nested_joins() -> None:
+    rule = FixedAccuracy(0.1) | (FixedSteps(9) | (FixedSteps(2) & GradientMapping()))
+    assert rule.reason(InnerState(0, 9, 4.0)) == "9 inner steps"
+    both = InnerState(0, 2, 0.5)
+    assert rule.reason(both) == "(2 inner steps and squared gradient mapping <= 1/(t+1))"
+
+
+def test_a_count_stops_before_a_gradient_is_known_and_a_conjunction_waits_for_it() -> None:
+    before = InnerState(t=0, k=2)
+    assert (FixedSteps(2) | GradientMapping())(before) is True
+    assert (GradientMapping() | FixedSteps(2))(before) is True
+    assert (FixedSteps(2) & GradientMapping())(before) is False
+    assert (FixedSteps(2) & GradientMapping())(InnerState(0, 2, 0.5)) is True
+    assert (FixedSteps(2) & GradientMapping())(InnerState(0, 1, 0.5)) is False
+
+
+def test_rows_are_answered_one_by_one() -> None:
+    rows = torch.tensor([0.1, 0.3, 0.5], dtype=torch.float64)
+    state = InnerState(3, 2, rows, torch.tensor([1.0, 4.0, 1.0], dtype=torch.float64))
+    for rule, answer in [
+        (GradientMapping(), [True, False, False]),
+        (FixedAccuracy(0.6), [True, True, False]),
+        (RelativeAccuracy(0.1), [True, True, False]),
+        (GradientMapping() | RelativeAccuracy(0.5), [True, True, True]),
+        (GradientMapping() | FixedSteps(3), [True, False, False]),
+        (FixedSteps(3) | GradientMapping(), [True, False, False]),
+        (FixedSteps(2) | GradientMapping(), [True, True, True]),
+        (FixedAccuracy(0.6) & GradientMapping(), [True, False, False]),
+        (FixedAccuracy(0.6) & FixedSteps(3), [False, False, False]),
+        (FixedSteps(2) & FixedAccuracy(0.6), [True, True, False]),
+    ]:
+        assert rule(state).tolist() == answer, str(rule)
+
+
+def test_the_share_is_halved_unless_the_norm_fell_by_a_tenth() -> None:
+    rule = RelativeAccuracy(theta=0.8)
+    shares = []
+    for norm in (10.0, 8.99, 8.98, 9.5, 8.54, 8.54, 0.1):
+        rule.observe_x_gradient(norm**2)
+        shares.append(rule.theta)
+    # first: nothing to compare with; 8.99 fell by 10.1 %; 8.54 is 10.1 % below 9.5
+    assert shares == [0.8, 0.8, 0.4, 0.2, 0.2, 0.1, 0.1]
+
+
+def test_every_row_has_its_own_share() -> None:
+    rule = RelativeAccuracy(theta=0.8)
+    for squares in ([1.0, 1.0], [0.5, 0.9], [0.1, 0.1]):
+        rule.observe_x_gradient(torch.tensor(squares, dtype=torch.float64))
+    assert rule.theta.tolist() == [0.8, 0.4]
+
+
+@pytest.mark.parametrize(
+    "join", [lambda rule: rule, lambda r: FixedSteps(9) | r, lambda r: (r & FixedSteps(1)) | r]
+)
+def test_the_memory_of_a_relative_rule_is_saved(join) -> None:
+    old, new = RelativeAccuracy(0.8), RelativeAccuracy(0.8)
+    used, loaded = join(old), join(new)
+    assert used.needs_x_gradient
+    used.observe_x_gradient(1.0)
+    used.observe_x_gradient(0.9)
+    loaded.load_state_dict(used.state_dict())
+    assert new.theta == old.theta
+    for rule in (used, loaded):
+        rule.observe_x_gradient(0.9)
+    assert new.theta == old.theta < 0.4
+
+
+def test_a_forgetful_rule_saves_nothing_and_refuses_a_memory() -> None:
+    rule = GradientMapping() | FixedSteps(3)
+    assert rule.state_dict() == {}
+    assert not rule.needs_x_gradient
+    rule.load_state_dict({})
+    with pytest.raises(ValueError, match="remembers nothing, but got"):
+        rule.load_state_dict({"left": {"theta": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GradientMapping(0.0), "scale must be a number greater than 0, got 0.0"),
+        (lambda: GradientMapping(math.nan), "scale must be a number greater than 0"),
+        (lambda: GradientMapping(power=-1.0), "power must be a number greater than 0"),
+        (lambda: FixedAccuracy(0.0), "tol must be a number greater than 0, got 0.0"),
+        (lambda: FixedSteps(-1), "num_steps must be a whole number, at least 0, got -1"),
+        (lambda: FixedSteps(1.5), "num_steps must be a whole number, at least 0, got 1.5"),
+        (lambda: InnerSteps("squared"), "count must be 'linear', .* got 'squared'"),
+        (lambda: InnerSteps(("log",)), "count must be 'linear'"),
+        (lambda: InnerSteps(("exp", 2)), "count must be 'linear'"),
+        (lambda: InnerSteps(("log", 0)), "the power of the logarithm must be a number greater"),
+        (lambda: InnerSteps(("power", -1)), "the exponent must be a number greater than 0"),
+        (lambda: RelativeAccuracy(0.0), "theta must be a number greater than 0"),
+        (lambda: RelativeAccuracy(tol=-1.0), "tol must be a number at least 0, got -1.0"),
+        (lambda: RelativeAccuracy(tol=math.nan), "tol must be a number at least 0"),
+    ],
+)
+def test_bad_arguments_are_refused_with_a_sentence(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_plain_number_of_inner_steps_is_refused_with_a_sentence() -> None:
+    with pytest.raises((TypeError, ValueError), match="count must be 'linear'"):
+        InnerSteps(3)
+
+
+def test_an_undefined_number_of_steps_is_refused_with_a_sentence() -> None:
+    with pytest.raises(ValueError, match="num_steps must be a whole number"):
+        FixedSteps(math.nan)
+
+
+@pytest.mark.parametrize("join", [lambda r: r | 3, lambda r: r & 3, lambda r: r | (lambda s: True)])
+def test_only_rules_can_be_joined(join) -> None:
+    with pytest.raises(TypeError, match="a stopping rule cannot be joined with"):
+        join(GradientMapping())
+
+
+SQUARES = st.floats(0.0, 1e6)
+STATES = st.builds(
+    InnerState, st.integers(0, 50), st.integers(0, 60), st.none() | SQUARES, st.none() | SQUARES
+)
+RULES = st.one_of(
+    st.builds(GradientMapping, st.floats(1e-3, 1e3), st.floats(0.5, 3.0)),
+    st.builds(InnerSteps, st.just("linear") | st.tuples(st.just("log"), st.floats(0.5, 3.0))),
+    st.builds(FixedSteps, st.integers(0, 60)),
+    st.builds(FixedAccuracy, st.floats(1e-3, 1e3)),
+    st.builds(RelativeAccuracy, st.floats(1e-3, 1.0), st.floats(0.0, 1.0)),
+)
+
+
+@given(RULES, RULES, STATES)
+def test_or_fires_when_either_does_and_and_when_both_do(left, right, state) -> None:
+    assert (left | right)(state) == (left(state) or right(state))
+    assert (left & right)(state) == (left(state) and right(state))
+
+
+@given(RULES, RULES, STATES, SQUARES, SQUARES)
+def test_a_smaller_mapping_never_undoes_a_stop(left, right, state, one, two) -> None:
+    small, large = sorted((one, two))
+    for rule in (left, left | right, left & right):
+        at_large, at_small = (
+            rule(InnerState(state.t, state.k, mapping_sq, state.x_grad_sq))
+            for mapping_sq in (large, small)
+        )
+        assert at_small or not at_large
+
+
+@given(RULES, RULES, STATES)
+def test_the_reason_mentions_exactly_the_rules_that_fired(left, right, state) -> None:
+    fired = [str(rule) for rule in (left, right) if rule(state)]
+    joined = left | right
+    assert joined.reason(state) == (" and ".join(fired) if fired else str(joined))
