@@ -76,9 +76,11 @@ def expm1(a: Scalar) -> Scalar:
 
 def divide(a: Scalar, b: Scalar) -> Scalar:
     """`a / b` with 0/0 = 0 ("no step") and a/0 = infinity for a > 0."""
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        a, b = _as_tensors(a, b)
-        return torch.where((a == 0.0) & (b == 0.0), torch.zeros_like(b), a / b)
+    if isinstance(b, Tensor):
+        undefined = (b == 0.0) & (a == 0.0)
+        return (a / b).masked_fill(undefined, 0.0)
+    if isinstance(a, Tensor):
+        return torch.where(a == 0.0, 0.0, a / b) if b == 0.0 else a / b
     if b == 0.0:
         return 0.0 if a == 0.0 else math.copysign(math.inf, a)
     return a / b

@@ -146,8 +146,9 @@ def _piece_distance(a: Tensor, b: Tensor) -> float:
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
     shape = (len(a), math.prod(a.shape[1:]))  # -1 would not do for a batch of no rows
-    # Four times as fast as torch.linalg.vecdot for many short rows.
-    return (a.reshape(shape).double() * b.reshape(shape).double()).sum(1)
+    # For many short rows a product with ones is several times as fast as vecdot, or as a sum.
+    products = a.reshape(shape).double() * b.reshape(shape).double()
+    return products @ products.new_ones(shape[1])
 
 
 def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:

@@ -75,6 +75,7 @@ class LBFGS(PlayerOptimizer):
     """
 
     needs_to_know: ClassVar[str] = "nothing (values, which come with the gradients)"
+    masks_rows: ClassVar[bool] = True
     shared: ClassVar[tuple[str, ...]] = ("lr", "history", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("scale",)
 
@@ -137,13 +138,17 @@ class LBFGS(PlayerOptimizer):
         direction = self._vectors("direction", active.params, torch.zeros_like)
         slope = tensors.dot(active.grads, direction, self._rowwise)
         has_base: Flag = numbers["has_base"] > 0.0
-        passed = has_base & self._passes(numbers, value, slope, objective.precision)
-        renewed = negate(has_base) | (numbers["num_rejected"] >= _MOST_REJECTED)
+        moving = active.moving
+        passed = moving & has_base & self._passes(numbers, value, slope, objective.precision)
+        renewed = moving & (negate(has_base) | (numbers["num_rejected"] >= _MOST_REJECTED))
         self._make_room(active, numbers)
         if any_true(passed):
             self._learn(active, numbers, points, grads, passed)
         accepted = passed | renewed
-        shorter = _shortened(numbers, slope)
+        rejected = moving & negate(accepted)
+        shorter = numbers["step"]
+        if any_true(rejected):
+            shorter = where(rejected, _shortened(numbers, slope), shorter)
         if any_true(accepted):
             new = tensors.clone(active.grads)
             self._apply_inverse_hessian(active, numbers, new)
@@ -155,7 +160,7 @@ class LBFGS(PlayerOptimizer):
             numbers["slope"] = where(accepted, new_slope, numbers["slope"])
             numbers["base_value"] = where(accepted, value, numbers["base_value"])
             numbers["has_base"] = where(accepted, 1.0, numbers["has_base"])
-        numbers["num_rejected"] = where(accepted, 0.0, numbers["num_rejected"] + 1.0)
+        numbers["num_rejected"] = where(accepted, 0.0, numbers["num_rejected"] + 1.0 * rejected)
         numbers["step"] = where(accepted, 1.0, shorter)
         tensors.copy_(active.params, points)
         tensors.add_scaled_(active.params, direction, numbers["step"])

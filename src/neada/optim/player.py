@@ -38,6 +38,8 @@ class Active(NamedTuple):
 
     Undefined for methods that do not use it.
     """
+    moving: Flag = True
+    """Which rows take a step; for methods that let the others rest by themselves."""
 
 
 class PlayerOptimizer(RememberingOptimizer):
@@ -55,6 +57,8 @@ class PlayerOptimizer(RememberingOptimizer):
     """What the user must know about the problem, in a few words."""
     uses_gradient_norm: ClassVar[bool] = True
     """Whether the norm of the gradient is computed for the method."""
+    masks_rows: ClassVar[bool] = False
+    """Whether the method itself leaves rows alone that are not in `Active.moving`."""
     tries_points: ClassVar[bool] = False
     """Whether a step evaluates the objective at trial points."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -163,7 +167,11 @@ class PlayerOptimizer(RememberingOptimizer):
         if all_true(moving):
             self._update(active, numbers, objective)
             self._average_iterate(active, numbers)
-        elif isinstance(moving, Tensor) and any_true(moving):
+        elif not any_true(moving):
+            self._project(active)
+        elif self.masks_rows:
+            self._update(active._replace(moving=moving), numbers, objective)
+        elif isinstance(moving, Tensor):
             # For the rows at rest a zero gradient, so that nothing new remembers one, and any norm
             # but zero, so that nothing divides by it.
             self._prepare(active)
@@ -173,8 +181,6 @@ class PlayerOptimizer(RememberingOptimizer):
             with self._rows_at_rest(active.touched, numbers, ~moving):
                 self._update(safe, numbers, objective)
                 self._average_iterate(active, numbers)
-            self._project(active)
-        else:
             self._project(active)
 
     # What the methods use.
