@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = [
     "Flag",
     "Scalar",
+    "all_finite",
     "all_true",
     "any_true",
     "divide",
@@ -89,6 +90,14 @@ def divide(a: Scalar, b: Scalar) -> Scalar:
 def is_finite(a: Scalar) -> Flag:
     """Whether a number is neither infinite nor undefined."""
     return a.isfinite() if isinstance(a, Tensor) else math.isfinite(a)
+
+
+def all_finite(a: Scalar) -> bool:
+    """Whether no number is infinite or undefined."""
+    if not isinstance(a, Tensor):
+        return math.isfinite(a)
+    # A finite sum has finite terms only, and is the cheaper question.
+    return math.isfinite(a.sum().item()) or bool(a.isfinite().all())
 
 
 def all_true(flag: Flag) -> bool:

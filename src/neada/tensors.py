@@ -13,6 +13,7 @@ overhead.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NoReturn
 
 import torch
@@ -40,7 +41,7 @@ __all__ = [
 
 # Sums go over pieces of this many elements: a copy of a piece stays in the cache, and is small
 # enough that the allocator does not ask the system for fresh pages every time.
-_CHUNK = 1 << 17
+_CHUNK = 1 << 18
 
 
 class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
@@ -140,15 +141,25 @@ def _piece_norm(a: Tensor, _: Tensor) -> float:
 
 
 def _piece_distance(a: Tensor, b: Tensor) -> float:
-    apart = a - b
-    return _piece_norm(apart, apart)
+    if a.dtype == torch.float32:
+        distance_sq = (a - b).square_().sum().item()
+        if 1e-25 < distance_sq < 1e35:  # as in `_piece_norm`
+            return distance_sq
+    apart = (a - b).double()
+    return torch.dot(apart, apart).item()
 
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
-    shape = (len(a), math.prod(a.shape[1:]))  # -1 would not do for a batch of no rows
+    if a.dim() != 2:
+        shape = (len(a), math.prod(a.shape[1:]))  # -1 would not do for a batch of no rows
+        a, b = a.reshape(shape), b.reshape(shape)
     # For many short rows a product with ones is several times as fast as vecdot, or as a sum.
-    products = a.reshape(shape).double() * b.reshape(shape).double()
-    return products @ products.new_ones(shape[1])
+    return (a.double() * b.double()) @ _ones(a.shape[1], a.device)
+
+
+@lru_cache(maxsize=16)
+def _ones(size: int, device: torch.device) -> Tensor:
+    return torch.ones(size, dtype=torch.float64, device=device)
 
 
 def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:

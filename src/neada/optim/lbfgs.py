@@ -150,9 +150,8 @@ class LBFGS(PlayerOptimizer):
         if any_true(rejected):
             shorter = where(rejected, _shortened(numbers, slope), shorter)
         if any_true(accepted):
-            new = tensors.clone(active.grads)
+            new = tensors.negative(active.grads)
             self._apply_inverse_hessian(active, numbers, new)
-            tensors.scale_(new, -1.0)
             tensors.blend_(direction, new, accepted)
             tensors.blend_(points, active.params, accepted)
             tensors.blend_(grads, active.grads, accepted)
@@ -209,12 +208,16 @@ class LBFGS(PlayerOptimizer):
         for i in reversed(range(history)):
             name = f"inverse product {i}"
             younger_product = numbers[f"inverse product {i - 1}"] if i else divide(1.0, product)
-            kept = where(stored, younger_product, numbers[name])
-            numbers[name] = where(bent, 0.0, kept)
-        # Curved downwards, the quadratic model is wrong and longer steps along -g are right.
-        grad_sq = tensors.squared_norm(grads, self._rowwise)
-        longer = where(bent, 2.0 * sqrt(divide(moved_sq, grad_sq)), numbers["scale"])
-        numbers["scale"] = where(stored, divide(product, changed_sq), longer)
+            numbers[name] = where(stored, younger_product, numbers[name])
+        numbers["scale"] = where(stored, divide(product, changed_sq), numbers["scale"])
+        if any_true(bent):
+            # Curved downwards, the quadratic model is wrong and longer steps along -g are right.
+            grad_sq = tensors.squared_norm(grads, self._rowwise)
+            longer = 2.0 * sqrt(divide(moved_sq, grad_sq))
+            numbers["scale"] = where(bent, longer, numbers["scale"])
+            for i in range(history):
+                name = f"inverse product {i}"
+                numbers[name] = where(bent, 0.0, numbers[name])
 
     def _replace(self, name: str, active: Active, vectors: list[Tensor], rows: Flag) -> None:
         """Put other vectors in a place of the memory: by reference, or row by row."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from neada.scalars import Scalar, all_true, is_finite
+from neada.scalars import Scalar, all_finite
 from neada.tensors import clone, copy_
 
 __all__ = ["Closure", "Objective", "restore_on_error"]
@@ -56,7 +56,7 @@ class Objective:
                 "step(value=...) with the value at the current point"
             )
         value = self._signed(self._value)
-        if not all_true(is_finite(value)):
+        if not all_finite(value):
             raise FloatingPointError(
                 "the objective is not finite at the current point; nothing was changed"
             )

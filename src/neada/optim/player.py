@@ -16,7 +16,7 @@ from torch.optim.optimizer import ParamsT
 from neada import tensors
 from neada.optim.memory import RememberingOptimizer
 from neada.optim.objective import Closure, Objective
-from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, where
+from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
 from neada.sets import Set
 
 __all__ = ["Active", "Group", "PlayerOptimizer"]
@@ -221,7 +221,7 @@ class PlayerOptimizer(RememberingOptimizer):
             tensors.check_squares([p.grad for p in self._all_params()])
             return math.nan
         norm_sq = tensors.squared_norm(grads, self._rowwise)
-        if not all_true(is_finite(norm_sq)):
+        if not all_finite(norm_sq):
             tensors.raise_non_finite([p.grad for p in self._all_params()])
         return norm_sq
 

@@ -19,6 +19,7 @@ from neada.steppers.base import BudgetExhausted, StepInfo, Stepper
 __all__ = ["Solve"]
 
 _FAR = 1e12  # the players have run away when they are this many times farther than at the start
+_LOOK_EVERY = 10  # outer steps between two looks at how far out the players are
 _PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
 
 
@@ -114,7 +115,7 @@ class Solve:
             return None
         if all_true(self.best_norm <= self.tol) and self.is_confirmed():
             return Status.CONVERGED
-        if self.size() > _FAR * self.start_size:
+        if self.stepper.outer_steps % _LOOK_EVERY == 0 and self.size() > _FAR * self.start_size:
             return Status.DIVERGED
         return Status.STALLED if self.since_best > _PATIENCE else None
 

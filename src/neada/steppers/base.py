@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neada import distributed, tensors
-from neada.scalars import Scalar, all_true, is_finite
+from neada.scalars import Scalar, all_finite
 from neada.sets import Set
 
 __all__ = ["BudgetExhausted", "Closure", "Evaluation", "StepInfo", "Stepper"]
@@ -234,7 +234,7 @@ class Stepper(ABC):
 
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
         grad_sq = self._agreed(tensors.squared_norm(self._grads(player), self.rowwise))
-        if not all_true(is_finite(grad_sq)):
+        if not all_finite(grad_sq):
             tensors.raise_non_finite([p.grad for p in self._players[player]])
         if all(constraint is None for _, constraint in self._groups[player]):
             return Evaluation(value.detach(), grad_sq, grad_sq)
