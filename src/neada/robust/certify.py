@@ -1,0 +1,252 @@
+"""What a network's loss can be at most when the distribution of its inputs shifts."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from neada.optim.arguments import check_number
+from neada.robust.losses import sample_losses
+from neada.robust.modes import no_parameter_gradients
+from neada.robust.perturbing import row_sums
+from neada.robust.smoothness import estimated_smoothness, proven_smoothness
+from neada.robust.wrm import WRM
+
+__all__ = ["Certificate", "certificate"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    r"""A bound of the mean loss under every shift of the data within a Wasserstein distance.
+
+    Attributes:
+        kind: "certified" where the smoothness is proven; "estimated" elsewhere: then the number
+            is no guarantee.
+        value: The bound, ``surrogate + gap + price``.
+        surrogate: The mean of :math:`\ell(z_i) - \gamma\|z_i - v_i\|^2` at the points found.
+        gap: A bound of the mean by which those points miss the inner maximum.
+        price: ``gamma * rho``.
+        gamma: The price of a unit of squared distance.
+        rho: The size of the shift: the mean squared distance that the inputs may be moved.
+        smoothness: The smoothness of the loss in the input that was used.
+        num_samples: How many samples were looked at.
+        reason: Why it is of this kind, in a sentence.
+    """
+
+    kind: Literal["certified", "estimated"]
+    value: float
+    surrogate: float
+    gap: float
+    price: float
+    gamma: float
+    rho: float
+    smoothness: float
+    num_samples: int
+    reason: str
+
+
+def certificate(
+    objective: WRM,
+    data: Iterable[Any],
+    *,
+    rho: float,
+    gamma: float | None = None,
+    tol: float = 1e-4,
+    max_steps: int = 200,
+    num_probed: int = 256,
+) -> Certificate:
+    r"""Bound the loss of a network under every shift of the data.
+
+    .. math::
+        \sup_{W(Q, P) \le \rho} \mathbb{E}_Q\,\ell
+        \ \le\ \gamma\rho + \frac1n \sum_i \max_z\ \ell(z) - \gamma\|z - v_i\|^2
+        \ \le\ \gamma\rho + \frac1n \sum_i \Bigl(\phi_i + \frac{\|g_i\|^2}{2(2\gamma - L)}\Bigr)
+
+    where :math:`P` is the empirical distribution of the data (nothing is said about data that were
+    not looked at), :math:`W` the squared-distance transport cost, :math:`\phi_i` and :math:`g_i`
+    the inner objective and its gradient at the points found, and :math:`L` the smoothness of the
+    loss in the input. With a box the gap is the maximum over the box of the same quadratic bound.
+
+    The network is evaluated in evaluation mode, as a copy in float64. The smoothness is proven for
+    chains of linear layers and smooth activations (ELU, CELU, softplus, GELU, SiLU, tanh, sigmoid)
+    with cross-entropy of class numbers, or with the squared error if the network is linear. For
+    other networks (convolutions, pooling, batch norm) it is estimated from the curvature at some
+    of the data, and so is the result.
+
+    Args:
+        objective: The `WRM` objective: its network, loss, gamma and box are used.
+        data: Batches whose first two entries are inputs and targets.
+        rho: The size of the shift, in squared distance.
+        gamma: The certificate's own price, if the training's is too small; every
+            gamma > L / 2 gives a valid bound.
+        tol: How large a sample's gap may be before its inner maximisation stops.
+        max_steps: A cap of the steps of one batch.
+        num_probed: How many samples the smoothness is estimated from.
+
+    Returns:
+        The bound and its parts.
+
+    Raises:
+        ValueError: gamma is at most half the smoothness, so that the inner problem need not be
+            concave.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> data = [(torch.randn(8, 2), torch.randint(2, (8,)))]
+        >>> objective = WRM(model, nn.functional.cross_entropy, gamma=2.0)
+        >>> certificate(objective, data, rho=0.1).kind
+        'certified'
+    """
+    if not isinstance(objective, WRM):
+        raise TypeError(
+            f"a certificate is about a WRM objective, not {type(objective).__name__}: construct "
+            "WRM(model, loss, gamma)"
+        )
+    check_number("rho", rho, strict=False)
+    check_number("tol", tol)
+    check_number("num_probed", num_probed, above=1, strict=False, whole=True)
+    gamma = objective.gamma if gamma is None else gamma
+    check_number("gamma", gamma)
+    model = _exact_copy(objective.model)
+    batches = _read(data)
+    probed = list(_first(batches, num_probed))
+    if not probed:
+        raise ValueError("the data have no batches, so there is nothing to certify")
+
+    def losses(z: Tensor, targets: Any) -> Tensor:
+        return sample_losses(objective._sample_loss(model(z), targets), len(z))
+
+    with no_parameter_gradients([model]):
+        proven = proven_smoothness(model, objective.loss_function, _are_classes(probed[0][1]))
+        smoothness = (
+            max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
+            if proven is None
+            else proven
+        )
+        if 2.0 * gamma <= smoothness:
+            raise ValueError(
+                f"gamma = {gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
+                "so the inner problem need not be concave and has no bound: pass a gamma > "
+                f"{smoothness / 2.0:g} to the certificate (the training's may stay as it is)"
+            )
+        surrogate, gap, num_samples = 0.0, 0.0, 0
+        for inputs, targets in chain(probed, batches):
+            if _are_classes(targets) != _are_classes(probed[0][1]):
+                raise ValueError("some targets are class numbers and some are not: use one kind")
+            climb = _Climb(objective, gamma, smoothness, inputs, partial(losses, targets=targets))
+            values, gaps = climb.maximise(tol, max_steps)
+            surrogate += values.sum().item()
+            gap += gaps.sum().item()
+            num_samples += len(inputs)
+    surrogate, gap, price = surrogate / num_samples, gap / num_samples, gamma * rho
+    return Certificate(
+        kind="estimated" if proven is None else "certified",
+        value=surrogate + gap + price,
+        surrogate=surrogate,
+        gap=gap,
+        price=price,
+        gamma=gamma,
+        rho=rho,
+        smoothness=smoothness,
+        num_samples=num_samples,
+        reason=(
+            f"the curvature at {sum(len(z) for z, _ in probed)} samples stands in for the "
+            "smoothness, which is proven only for linear layers with smooth activations"
+            if proven is None
+            else "the smoothness is proven from the norms of the layers"
+        ),
+    )
+
+
+class _Climb:
+    """Gradient ascent on one batch's inner problems, with bounds of what is missing."""
+
+    def __init__(
+        self,
+        objective: WRM,
+        gamma: float,
+        smoothness: float,
+        clean: Tensor,
+        losses: Callable[[Tensor], Tensor],
+    ) -> None:
+        self.box = objective.box
+        self.gamma = gamma
+        self.concavity = 2.0 * gamma - smoothness
+        self.clean = clean
+        self.losses = losses
+
+    def maximise(self, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
+        """The objective and the bound of the gap, for each sample where its sum was best."""
+        z = self.clean.clone()
+        values, gradients = self._evaluate(z)
+        gaps = self._gaps(z, gradients)
+        for _ in range(max_steps):
+            if bool((gaps <= tol).all()):
+                break
+            # The curvature is between 2 gamma - L and 2 gamma + L: the best fixed step.
+            z = z + gradients / (2.0 * self.gamma)
+            if self.box is not None:
+                z = self.box.project_(z)
+            new_values, gradients = self._evaluate(z)
+            new_gaps = self._gaps(z, gradients)
+            better = new_values + new_gaps < values + gaps
+            values = torch.where(better, new_values, values)
+            gaps = torch.where(better, new_gaps, gaps)
+        return values, gaps
+
+    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        z = z.detach().requires_grad_()
+        with torch.enable_grad():
+            values = self.losses(z) - self.gamma * row_sums((z - self.clean).square())
+            (gradients,) = torch.autograd.grad(values.sum(), z)
+        return values.detach(), gradients
+
+    def _gaps(self, z: Tensor, gradients: Tensor) -> Tensor:
+        """The maximum over d of <g, d> - (2 gamma - L) |d|^2 / 2 with z + d in the box."""
+        step = gradients / self.concavity
+        if self.box is not None:
+            step = self.box.project(z + step) - z
+        return row_sums(gradients * step - 0.5 * self.concavity * step.square())
+
+
+def _exact_copy(model: nn.Module) -> nn.Module:
+    """The network in float64 and evaluation mode."""
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    exact = copy.deepcopy(model).double().eval()
+    for layer in exact.modules():
+        if isinstance(layer, nn.Softplus):
+            # Where torch goes over to the identity the slope jumps: not before rounding hides it.
+            layer.threshold = max(layer.threshold, 40.0)
+    return exact
+
+
+def _read(data: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
+    for batch in data:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise TypeError(
+                "data must be batches (inputs, targets), such as a DataLoader yields, not "
+                f"{type(batch).__name__}"
+            )
+        inputs, targets = batch[0], batch[1]
+        if isinstance(targets, Tensor) and targets.is_floating_point():
+            targets = targets.double()
+        if len(inputs):
+            yield inputs.detach().double(), targets
+
+
+def _first(batches: Iterator[tuple[Tensor, Any]], num_samples: int) -> Iterator[tuple[Tensor, Any]]:
+    """So many batches that they have the number of samples."""
+    while num_samples > 0 and (batch := next(batches, None)) is not None:
+        num_samples -= len(batch[0])
+        yield batch
+
+
+def _are_classes(targets: Any) -> bool:
+    return isinstance(targets, Tensor) and not targets.is_floating_point()

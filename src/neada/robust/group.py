@@ -1,0 +1,300 @@
+"""Robustness to the mixture of groups: y is a weight for every group."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from neada import tensors
+from neada.optim import AdGD
+from neada.optim.arguments import check_choice, check_number
+from neada.optim.constrain import constraints
+from neada.optim.player import PlayerOptimizer
+from neada.robust.counters import Counted, RobustInfo
+from neada.robust.divergences import chi_square, kullback_leibler
+from neada.robust.losses import Loss, sample_losses, unreduced
+from neada.robust.mirror import ExponentiatedGradient
+from neada.robust.modes import check_model
+from neada.sets import Simplex
+from neada.steppers import NeAda, Simultaneous
+from neada.steppers.base import Closure
+from neada.stopping import StoppingRule
+
+__all__ = ["GroupDRO"]
+
+
+class GroupDRO(Counted):
+    r"""Train for the worst mixture of groups, not too far from the real one.
+
+    .. math::
+        \min_x\ \max_{y \in \Delta}\ \sum_g y_g \Bigl(\ell_g(x) + \frac{C}{\sqrt{n_g}}\Bigr)
+        - \lambda\,D(y\,\|\,p), \qquad
+        D_{\mathrm{KL}} = \sum_g y_g \log\frac{y_g}{p_g}, \quad
+        D_{\chi^2} = \sum_g \frac{(y_g - p_g)^2}{p_g}
+
+    with :math:`\ell_g` the mean loss of group g. Without the regulariser the maximum is a single
+    group, and y is moved by one step of exponentiated gradient per batch, at the same time as x
+    (Sagawa, Koh, Hashimoto & Liang 2020).
+
+    `step` evaluates the model once per batch: moving y for given losses costs next to nothing
+    (but is counted). With any stepper of neada::
+
+        stepper = neada.TiAda(model.parameters(), [objective.weights], y_set=neada.sets.Simplex())
+        stepper.step(objective.closure(inputs, targets, groups))
+
+    A batch may lack groups. With ``estimate="mean"`` the loss of a missing group is the last one
+    seen (before that, the mean of those present), so that its weight neither rises nor falls for
+    being absent; ``estimate="unbiased"`` divides the sum of a group's losses by how many samples
+    the frequencies promise, which is right on average for both players, and noisier.
+
+    Args:
+        model: Any network.
+        loss: As for `WRM`.
+        num_groups: How many groups there are; group ids are from 0 to one less.
+        regulariser: "kl", "chi2", or None.
+        strength: The factor :math:`\lambda` of the regulariser.
+        frequencies: The groups' shares :math:`p` of the data; by default by `sizes`, or equal.
+        sizes: How many samples the groups have, for the adjustment.
+        adjustment: The constant :math:`C` of the size adjustment.
+        estimate: How a group's loss is estimated from a batch, "mean" or "unbiased".
+        y_optimizer: A function that takes a list with the weights and returns a torch optimizer
+            with ``maximize=True`` and a simplex as its set. By default exponentiated gradient: for
+            "kl" with a learning rate of 1/strength, whose single step is the maximum; for None
+            with 0.01; and for "chi2" `AdGD`.
+        stopping: When y is good enough for a batch; by default a squared gradient mapping of at
+            most 1/(t+1), or t+1 steps.
+        max_inner_steps: A cap, for rules that may never fire.
+
+    Attributes:
+        weights: The tensor y.
+        y_optimizer: Its optimizer.
+        outer_steps: The outer index t of `step`.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> objective = GroupDRO(model, nn.functional.cross_entropy, 3, strength=0.5)
+        >>> x_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> inputs, targets = torch.randn(12, 2), torch.randint(2, (12,))
+        >>> info = objective.step(x_optimizer, inputs, targets, torch.arange(12) % 3)
+        >>> round(objective.weights.sum().item(), 6)
+        1.0
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        num_groups: int,
+        *,
+        regulariser: Literal["kl", "chi2"] | None = "kl",
+        strength: float = 1.0,
+        frequencies: Tensor | Sequence[float] | None = None,
+        sizes: Tensor | Sequence[int] | None = None,
+        adjustment: float = 0.0,
+        estimate: Literal["mean", "unbiased"] = "mean",
+        y_optimizer: Callable[[Sequence[Tensor]], Optimizer] | None = None,
+        stopping: StoppingRule | None = None,
+        max_inner_steps: int = 100,
+    ) -> None:
+        super().__init__()
+        check_model(model)
+        check_number("num_groups", num_groups, above=1, strict=False, whole=True)
+        check_choice("regulariser", regulariser, ("kl", "chi2", None))
+        check_choice("estimate", estimate, ("mean", "unbiased"))
+        check_number("strength", strength)
+        check_number("adjustment", adjustment, strict=False)
+        if adjustment > 0.0 and sizes is None:
+            raise ValueError("the size adjustment needs the sizes of the groups: pass sizes=")
+        like = next(iter(model.parameters()), torch.zeros(1))
+        self.model = model
+        self.num_groups = num_groups
+        self.regulariser = regulariser
+        self.strength = strength
+        self.estimate = estimate
+        self._sample_loss = unreduced(loss)
+        counts = None if sizes is None else _positive(sizes, "sizes", num_groups, like)
+        given = counts if frequencies is None else frequencies
+        given = torch.ones(num_groups) if given is None else given
+        shares = _positive(given, "frequencies", num_groups, like)
+        self.frequencies = shares / shares.sum()
+        self._bonus = torch.zeros_like(shares) if counts is None else adjustment / counts.sqrt()
+        self.weights = self.frequencies.clone().requires_grad_()
+        self._last_losses = torch.full_like(shares, torch.nan)
+        make = self._default_optimizer if y_optimizer is None else y_optimizer
+        self.y_optimizer = make([self.weights])
+        if not all(isinstance(member, Simplex) for member in constraints(self.y_optimizer)):
+            raise ValueError(
+                "the weights live on the simplex: give the y optimizer constraint=Simplex(), or "
+                "neada.constrain it"
+            )
+        self.stopping = stopping
+        self.max_inner_steps = max_inner_steps
+        self._stepper: NeAda | Simultaneous | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    def exponentiated_gradient(self, lr: float = 0.01) -> Optimizer:
+        r"""An optimizer of the weights: :math:`y_g \leftarrow y_g e^{\eta \nabla_g} / \Sigma`."""
+        return ExponentiatedGradient([self.weights], lr)
+
+    def group_losses(self, inputs: Tensor, targets: Any, groups: Tensor) -> Tensor:
+        """The groups' losses in a batch, with the graph of the model.
+
+        Args:
+            inputs: A batch, samples first.
+            targets: What the loss compares with.
+            groups: The id of each sample's group.
+        """
+        if groups.shape != (len(inputs),) or groups.is_floating_point():
+            raise ValueError(
+                f"groups must be whole numbers, one for each of the {len(inputs)} samples, got "
+                f"shape {tuple(groups.shape)} and dtype {groups.dtype}"
+            )
+        if not 0 <= int(groups.min()) <= int(groups.max()) < self.num_groups:
+            raise ValueError(
+                f"group ids must be from 0 to {self.num_groups - 1}, got {int(groups.min())} to "
+                f"{int(groups.max())}"
+            )
+        losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
+        sums = torch.zeros_like(self.frequencies).index_add(0, groups, losses.to(self.weights))
+        if self.estimate == "unbiased":
+            return sums / (len(inputs) * self.frequencies)
+        counts = torch.bincount(groups, minlength=self.num_groups)
+        present = counts > 0
+        means = sums / counts.clamp_min(1)
+        with torch.no_grad():
+            known = torch.where(present & means.isfinite(), means, self._last_losses)
+            self._last_losses.copy_(known)
+            known = torch.where(known.isnan(), means[present].mean(), known)
+        return torch.where(present, means, known)
+
+    def value(self, group_losses: Tensor) -> Tensor:
+        """The objective for given losses of the groups."""
+        total = torch.dot(self.weights, group_losses + self._bonus)
+        if self.regulariser is None:
+            return total
+        divergence = chi_square if self.regulariser == "chi2" else kullback_leibler
+        return total - self.strength * divergence(self.weights, self.frequencies)
+
+    def closure(self, inputs: Tensor, targets: Any, groups: Tensor) -> Closure:
+        """The objective on a batch as a function of no arguments, for any stepper."""
+        return lambda: self.value(self.group_losses(inputs, targets, groups))
+
+    def step(
+        self, x_optimizer: Optimizer, inputs: Tensor, targets: Any, groups: Tensor
+    ) -> RobustInfo:
+        """Move the weights, then take one step of the model's optimizer.
+
+        Args:
+            x_optimizer: Any torch optimizer of the model's parameters; the same one every time.
+            inputs: A batch, samples first.
+            targets: What the loss compares with.
+            groups: The id of each sample's group.
+
+        Returns:
+            What the step saw and spent.
+
+        Raises:
+            NonFiniteGradient: The loss or a gradient is not finite; the parameters are untouched.
+        """
+        stepper = self._stepper_for(x_optimizer)
+        losses = self.group_losses(inputs, targets, groups)
+        if not math.isfinite(losses.sum().item()):
+            raise tensors.NonFiniteGradient(
+                f"the losses of the groups are {losses.tolist()}; nothing was changed: lower the "
+                "learning rate or check the data"
+            )
+        closure = self.closure(inputs, targets, groups)
+        again = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
+        if not again and not (self.stopping is not None and self.stopping.needs_x_gradient):
+            closure = partial(self.value, losses)  # the model stands still while y moves
+        for name, count in self.counts().items():
+            setattr(stepper, name, count)
+        stepper.max_calls = self.max_calls
+        try:
+            info = stepper.step(closure, batch_size=len(inputs))
+        finally:
+            self.load_counts(stepper.state_dict()["counters"])
+        with torch.no_grad():
+            loss, value = torch.dot(self.weights, losses), self.value(losses)
+        return RobustInfo(
+            loss=loss.item(),
+            value=value.item(),
+            perturbation=torch.dist(self.weights.detach(), self.frequencies).item(),
+            x_grad_sq=float(info.x_grad_sq),
+            y_mapping_sq=float(info.y_mapping_sq),
+            calls_x=info.calls_x,
+            calls_y=info.calls_y,
+            calls_value=info.calls_value,
+            samples_x=info.calls_x * len(inputs),
+            samples_y=info.calls_y * len(inputs),
+            inner_steps=info.inner_steps,
+            stop_reason=info.stop_reason or "one step with every batch",
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights, their optimizer, counters, and what is known of the groups."""
+        stepper = self._loaded
+        if self._stepper is not None:
+            # The model's optimizer belongs to whoever made it.
+            state = self._stepper.state_dict()
+            stepper = {name: state[name] for name in state if name in ("stopping", "x_grad_sq")}
+        return {
+            "counters": self.counts(),
+            "weights": self.weights.detach().clone(),
+            "last_losses": self._last_losses.clone(),
+            "y_optimizer": self.y_optimizer.state_dict(),
+            "stepper": stepper,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state, bit for bit."""
+        if state_dict["weights"].shape != self.weights.shape:
+            raise ValueError(
+                f"the state has {len(state_dict['weights'])} groups, this objective has "
+                f"{self.num_groups}"
+            )
+        self.load_counts(state_dict["counters"])
+        with torch.no_grad():
+            self.weights.copy_(state_dict["weights"])
+        self._last_losses.copy_(state_dict["last_losses"])
+        self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
+        self._stepper, self._loaded = None, state_dict["stepper"]
+
+    def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
+        if self.regulariser == "chi2":
+            return AdGD(weights, maximize=True, constraint=Simplex())
+        return self.exponentiated_gradient(1.0 / self.strength if self.regulariser else 0.01)
+
+    def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
+        if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
+            if self.regulariser is None:
+                self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
+            else:
+                self._stepper = NeAda(
+                    x_optimizer,
+                    self.y_optimizer,
+                    self.stopping,
+                    max_inner_steps=self.max_inner_steps,
+                )
+                if self._loaded is not None:
+                    self._stepper.stopping.load_state_dict(self._loaded["stopping"])
+                    self._stepper._x_grad_sq = self._loaded["x_grad_sq"]
+            self._loaded = None
+        return self._stepper
+
+
+def _positive(
+    numbers: Tensor | Sequence[float], name: str, num_groups: int, like: Tensor
+) -> Tensor:
+    """One positive number per group, on the device of the model and in at least its dtype."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    found = torch.as_tensor(numbers, dtype=dtype, device=like.device)
+    if found.shape != (num_groups,) or not bool((found.isfinite() & (found > 0.0)).all()):
+        raise ValueError(
+            f"{name} must be {num_groups} positive numbers, one per group, got {found.tolist()}"
+        )
+    return found

@@ -1,0 +1,232 @@
+"""Perturbations that persist between epochs, in memory or in a file with a journal.
+
+Beside the file `path` lie journals `path.<generation>.journal`, one per commit: the rows that were
+put since the commit before. The file itself lags behind by a few commits, so that a run can go
+back to any of the last ones, of which `path.oldest` names the first. A journal gets its name only
+when it is complete, and writing it into the file twice does no harm; so whenever the process dies,
+the store is at a commit.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neada.optim.arguments import check_number
+from neada.robust.journal import Array, Journal, sync_directory, write_rows
+
+__all__ = ["PerturbationStore"]
+
+_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float16: np.dtype("<f2"),
+    torch.float32: np.dtype("<f4"),
+    torch.float64: np.dtype("<f8"),
+}
+
+
+class PerturbationStore:
+    """One perturbation per sample of a data set, zero at first, found by the sample's id.
+
+    With a path the perturbations live in a memory-mapped file and need not fit in memory. What is
+    put goes to a journal; `commit` makes it permanent. Whoever opens the file after a crash finds
+    the state of the last commit, and `load_state_dict` goes back to the commit that a checkpoint
+    knows: call `commit` before every checkpoint, save `state_dict`, and resume is exact.
+
+    Args:
+        num_samples: How many samples there are; ids are from 0 to one less.
+        sample_shape: The shape of one sample.
+        dtype: float32, float64 or float16.
+        path: The file; None to keep everything in memory. An existing one is opened.
+        num_kept: How many of the latest commits can be gone back to, with a path.
+
+    Example:
+        >>> store = PerturbationStore(1000, (1, 28, 28))
+        >>> ids = torch.tensor([3, 7])
+        >>> store.put(ids, torch.ones(2, 1, 28, 28))
+        >>> store.get(torch.tensor([7, 8])).mean(dim=(1, 2, 3))
+        tensor([1., 0.])
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        sample_shape: Sequence[int],
+        dtype: torch.dtype = torch.float32,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        num_kept: int = 2,
+    ) -> None:
+        check_number("num_samples", num_samples, above=1, strict=False, whole=True)
+        check_number("num_kept", num_kept, above=1, strict=False, whole=True)
+        if dtype not in _DTYPES:
+            raise ValueError(f"dtype must be torch.float32, float64 or float16, got {dtype}")
+        self.num_samples = num_samples
+        self.sample_shape = tuple(int(size) for size in sample_shape)
+        self.dtype = dtype
+        self.path = None if path is None else Path(path)
+        self.num_kept = num_kept
+        self._shape = (num_samples, *self.sample_shape)
+        self._journals: list[Journal] = []
+        self._pending: Journal | None = None
+        self.generation = 0
+        self._base: Array
+        if self.path is None:
+            self._base = np.zeros(self._shape, dtype=_DTYPES[dtype])
+        else:
+            self._open(self.path)
+
+    def get(self, ids: Tensor) -> Tensor:
+        """The perturbations of some samples, one row each, on the cpu."""
+        places = self._places(ids)
+        rows = np.asarray(self._base[places])
+        for journal in (*self._journals, *([self._pending] if self._pending else [])):
+            journal.overlay(places, rows)
+        return torch.from_numpy(rows)
+
+    def put(self, ids: Tensor, delta: Tensor) -> None:
+        """Set the perturbations of some samples; of an id that comes twice the last one counts."""
+        places = self._places(ids)
+        if tuple(delta.shape) != (len(places), *self.sample_shape):
+            raise ValueError(
+                f"the perturbations have shape {tuple(delta.shape)}, but {len(places)} samples of "
+                f"shape {self.sample_shape} were announced: pass one row per id"
+            )
+        rows = delta.detach().to("cpu", self.dtype).numpy()
+        if self.path is None:
+            self._base[places] = rows
+            return
+        if self._pending is None:
+            draft = self._beside(self.path, "pending")
+            self._pending = Journal.begin(draft, self._shape, _DTYPES[self.dtype])
+        self._pending.put(places, rows)
+
+    def commit(self) -> None:
+        """Make everything that was put permanent; without a path there is nothing to do."""
+        if self.path is None or self._pending is None:
+            return
+        self._pending.finish(self._beside(self.path, f"{self.generation + 1}.journal"))
+        self.generation += 1
+        self._journals.append(self._pending)
+        self._pending = None
+        while len(self._journals) > self.num_kept:
+            self._apply_oldest(self.path)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The perturbations, or with a path the number of the last commit."""
+        if self._pending is not None:
+            raise RuntimeError(
+                f"{self._pending.num_rows} perturbations are not committed: call commit() before "
+                "saving the state"
+            )
+        if self.path is None:
+            return {"values": torch.from_numpy(self._base.copy())}
+        return {"generation": self.generation}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go back to a saved state; what was put or committed later is dropped."""
+        if self.path is None:
+            values = state_dict.get("values")
+            if values is None or tuple(values.shape) != self._shape:
+                raise ValueError(
+                    "this state is not of a store in memory with these samples: construct the "
+                    "store as it was when the state was saved"
+                )
+            self._base[...] = values.to("cpu", self.dtype).numpy()
+            return
+        if "generation" not in state_dict:
+            raise ValueError(
+                "this state is of a store in memory, and this one has a file: construct it without "
+                "a path"
+            )
+        wanted, oldest = int(state_dict["generation"]), self.generation - len(self._journals)
+        if not oldest <= wanted <= self.generation:
+            raise ValueError(
+                f"the state is of commit {wanted}, but {self.path} can be at commits {oldest} to "
+                f"{self.generation} only: it belongs to another run, or journals were removed"
+            )
+        if self._pending is not None:
+            self._pending.delete()
+            self._pending = None
+        while self.generation > wanted:
+            self._journals.pop().delete()
+            self.generation -= 1
+
+    # The file and its journals.
+
+    def _open(self, path: Path) -> None:
+        expected = _DTYPES[self.dtype]
+        if not path.exists():
+            beginning = path.with_name(path.name + ".new")
+            np.lib.format.open_memmap(beginning, mode="w+", dtype=expected, shape=self._shape)
+            os.replace(beginning, path)
+            sync_directory(path)
+        try:
+            self._base = np.lib.format.open_memmap(path, mode="r")
+        except ValueError as error:
+            raise ValueError(
+                f"{path} is not a perturbation store: remove it or use another path"
+            ) from error
+        if self._base.shape != self._shape or self._base.dtype != expected:
+            raise ValueError(
+                f"{path} holds perturbations of shape {self._base.shape} and dtype "
+                f"{self._base.dtype}, not {self._shape} and {expected}: remove it or use another "
+                "path"
+            )
+        self._beside(path, "pending").unlink(missing_ok=True)
+        self._open_journals(path)
+
+    def _open_journals(self, path: Path) -> None:
+        """Take up the journals that follow on each other; of an unfinished apply, the rest too."""
+        note = self._beside(path, "oldest")
+        self.generation = int(note.read_text()) if note.exists() else 0
+        half_applied = self._load(path, self.generation)
+        if half_applied is not None:
+            self._write_into_file(path, half_applied)
+            half_applied.delete()
+        while (journal := self._load(path, self.generation + 1)) is not None:
+            self._journals.append(journal)
+            self.generation += 1
+
+    def _load(self, path: Path, generation: int) -> Journal | None:
+        file = self._beside(path, f"{generation}.journal")
+        return Journal.load(file, self._shape, _DTYPES[self.dtype]) if file.exists() else None
+
+    def _apply_oldest(self, path: Path) -> None:
+        """Write the oldest journal into the file, which can then be at no earlier commit."""
+        oldest = self.generation - len(self._journals) + 1
+        note, draft = self._beside(path, "oldest"), self._beside(path, "oldest.new")
+        with draft.open("w") as file:
+            file.write(str(oldest))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, note)
+        sync_directory(note)
+        self._write_into_file(path, self._journals[0])
+        self._journals.pop(0).delete()
+
+    def _write_into_file(self, path: Path, journal: Journal) -> None:
+        assert isinstance(self._base, np.memmap)
+        with path.open("r+b") as file:
+            for ids, rows in journal.entries():
+                write_rows(file, ids, rows, offset=self._base.offset)
+            file.flush()
+            os.fsync(file.fileno())
+
+    @staticmethod
+    def _beside(path: Path, name: str) -> Path:
+        return path.with_name(f"{path.name}.{name}")
+
+    def _places(self, ids: Tensor) -> Array:
+        if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.is_floating_point():
+            raise TypeError("ids must be a tensor of whole numbers, one per sample")
+        places = ids.detach().to("cpu", torch.int64).numpy()
+        if len(places) and not 0 <= places.min() <= places.max() < self.num_samples:
+            raise ValueError(
+                f"ids must be from 0 to {self.num_samples - 1}, got {places.min()} to "
+                f"{places.max()}"
+            )
+        return places

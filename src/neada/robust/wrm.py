@@ -1,0 +1,165 @@
+"""Distributionally robust training with a Wasserstein penalty (Sinha, Namkoong & Duchi 2018)."""
+
+import torch
+from torch import Tensor, nn
+
+from neada.optim.arguments import check_number
+from neada.robust.inner import MakeOptimizer, Measure, StatePolicy, TestPolicy
+from neada.robust.losses import Loss
+from neada.robust.modes import DropoutPolicy, NormPolicy
+from neada.robust.perturbing import Bounds, InputObjective, row_sums
+from neada.robust.store import PerturbationStore
+from neada.sets import Set
+from neada.stopping import GradientMapping, InnerSteps, StoppingRule
+
+__all__ = ["WRM"]
+
+
+class WRM(InputObjective):
+    r"""Train on inputs that are worse, at a price per squared distance.
+
+    .. math::
+        \min_x\ \frac1n \sum_i \max_{z_i}\ \ell(x; z_i) - \gamma\,\|z_i - v_i\|_2^2
+
+    y is the batch of perturbed inputs :math:`z`, of any shape and range; each sample has its own
+    penalty over all of its dimensions. For a :math:`\gamma` above half the smoothness of the loss
+    in the input the inner problem is strongly concave, and `certificate` bounds the loss under
+    every shift of the data's distribution within a Wasserstein distance.
+
+    In a loop of one's own, where clipping, accumulation, schedulers and scalers are the user's::
+
+        worst = robust.perturb(inputs, targets)
+        loss = robust.loss(worst)
+        loss.backward()
+
+    The paper's baseline is ``stopping=FixedSteps(15)``; the authors' released loop is
+    `WRM.released`.
+
+    Args:
+        model: Any network.
+        loss: A function of (outputs, targets) that returns one loss per sample, or one with a
+            `reduction` such as ``torch.nn.functional.cross_entropy`` or
+            ``torch.nn.CrossEntropyLoss()``. Per sample the mean over further dimensions is taken;
+            over the batch the plain mean.
+        gamma: The price of a unit of squared distance.
+        y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
+            constructed with ``maximize=True``; by default Adam with a learning rate of 0.01, which
+            suits inputs between 0 and 1.
+        stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
+            or t+1 steps.
+        measure: "sample" maximises each sample's own objective, and the rule looks at the mean over
+            the samples of their squared gradients; "batch" is about the mean objective of the
+            batch, whose squared gradient is smaller by the batch size.
+        per_sample: Stop each sample by its own gradient and take it out of the batch that is
+            evaluated. Needs an optimizer that treats entries, or rows, by themselves.
+        state: What the y optimizer keeps from batch to batch: "fresh" nothing, "step" its step
+            size, "full" everything. The last two need batches of one size.
+        store: Where perturbations are kept between epochs; y then starts at the clean input plus
+            the stored perturbation, and `ids` must be passed.
+        norm: "frozen" lets normalisation layers use their running statistics in the inner loop and
+            leaves those as they are; "batch" leaves the layers in the mode they are in.
+        dropout: "off" drops nothing in the inner loop; "on" leaves the layers in the mode they are
+            in. Dropout that a module calls as a function in its own `forward` is not switched.
+        box: The valid range of inputs, (low, high); numbers or tensors that broadcast.
+        min_inner_steps: Steps before the rule is asked.
+        max_inner_steps: A cap, for rules that may never fire.
+        test: "current" asks the rule at the current y; "last" about the gradient that the last
+            step used.
+
+    Attributes:
+        outer_steps: The outer index t; it advances with `step`, and with `loss`.
+        grad_scaler: A `torch.amp.GradScaler` for the inner loop and `step`, whose gradients are
+            unscaled before anything looks at them.
+        max_calls: Gradients and values that may be evaluated in all; None for no limit.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 2))
+        >>> robust = WRM(model, nn.functional.cross_entropy, gamma=1.3)
+        >>> x_optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        >>> loader = [(torch.randn(16, 2), torch.randint(2, (16,))) for _ in range(3)]
+        >>> for inputs, targets in loader:
+        ...     info = robust.step(x_optimizer, inputs, targets)
+        >>> info.calls_x, info.value < info.loss
+        (1, True)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        gamma: float,
+        *,
+        y_optimizer: MakeOptimizer | None = None,
+        stopping: StoppingRule | None = None,
+        measure: Measure = "sample",
+        per_sample: bool = False,
+        state: StatePolicy = "fresh",
+        store: PerturbationStore | None = None,
+        norm: NormPolicy = "frozen",
+        dropout: DropoutPolicy = "off",
+        box: Bounds | None = None,
+        min_inner_steps: int = 1,
+        max_inner_steps: int = 100,
+        test: TestPolicy = "current",
+    ) -> None:
+        check_number("gamma", gamma)
+        super().__init__(
+            model,
+            loss,
+            _adam(0.01) if y_optimizer is None else y_optimizer,
+            stopping=stopping,
+            measure=measure,
+            per_sample=per_sample,
+            state=state,
+            store=store,
+            norm=norm,
+            dropout=dropout,
+            box=box,
+            min_inner_steps=min_inner_steps,
+            max_inner_steps=max_inner_steps,
+            test=test,
+        )
+        self.gamma = gamma
+
+    @classmethod
+    def released(
+        cls, model: nn.Module, loss: Loss, gamma: float, *, lr: float, scale: float = 1.0
+    ) -> "WRM":
+        """The inner loop of the authors' released scripts.
+
+        A new Adam for every batch climbs the mean objective until the squared gradient that its
+        last step used is at most scale/(t+1), or after max(1, t) steps; layers stay in the mode
+        they are in.
+
+        Args:
+            model: Any network.
+            loss: As for the class.
+            gamma: As for the class.
+            lr: Adam's learning rate for the inputs.
+            scale: 0.1 for the synthetic data, 1 for MNIST.
+        """
+        return cls(
+            model,
+            loss,
+            gamma,
+            y_optimizer=_adam(lr),
+            stopping=GradientMapping(scale) | InnerSteps(float),
+            measure="batch",
+            norm="batch",
+            dropout="on",
+            max_inner_steps=1_000_000,
+            test="last",
+        )
+
+    def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
+        return losses - self.gamma * row_sums((y - clean).square())
+
+    def _region(self, clean: Tensor) -> Set | None:
+        return self.box
+
+    def _penalty(self, mean_distance_sq: float) -> float:
+        return self.gamma * mean_distance_sq
+
+
+def _adam(lr: float) -> MakeOptimizer:
+    return lambda params: torch.optim.Adam(params, lr=lr, maximize=True)

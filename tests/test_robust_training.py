@@ -1,0 +1,345 @@
+"""Objectives in a real training loop: resume, half precision, failures, two processes."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+import neada.robust
+from neada.optim import AdGD, Backtracking, GeneralizedAdaGrad, NonFiniteGradient
+from neada.robust import WRM, NormBall, PerturbationStore
+from neada.stopping import FixedAccuracy, FixedSteps
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ELU(), nn.Dropout(0.2), nn.Linear(16, 3)]
+    return nn.Sequential(*layers).to(dtype)
+
+
+def data(num: int = 96, dtype: torch.dtype = torch.float32) -> list[tuple[Tensor, Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(num, 5, generator=generator).to(dtype)
+    targets = inputs[:, :3].argmax(1)
+    return list(zip(inputs.split(16), targets.split(16), torch.arange(num).split(16), strict=True))
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([entry.flatten().double() for entry in model.state_dict().values()])
+
+
+def sgd(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=0.1, maximize=True)
+
+
+def attacked(model: nn.Module) -> float:
+    """The loss of all data after ten steps of an attack."""
+    robust = WRM(model, functional.cross_entropy, 1.3, stopping=FixedSteps(10), y_optimizer=sgd)
+    inputs, targets = (torch.cat([part[i] for part in data()]) for i in (0, 1))
+    model.eval()
+    loss = robust.loss(robust.perturb(inputs, targets)).item()
+    model.train()
+    return loss
+
+
+def test_the_loop_of_five_lines_learns() -> None:
+    model, loader = network(), [(inputs, targets) for inputs, targets, _ in data()]
+    before = attacked(model)
+
+    robust = neada.robust.WRM(model, functional.cross_entropy, gamma=1.3)
+    x_optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for inputs, targets in loader * 4:
+        info = robust.step(x_optimizer, inputs, targets)
+    assert attacked(model) < 0.8 * before
+    assert robust.outer_steps == robust.calls_x == 24
+    assert info.calls_x == 1
+
+
+def test_a_step_is_perturb_loss_backward_and_step() -> None:
+    ours, plain = network(), network()
+    robust = WRM(ours, functional.cross_entropy, 1.3)
+    by_hand = WRM(plain, functional.cross_entropy, 1.3)
+    optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in (ours, plain)]
+    for inputs, targets, _ in data():
+        torch.manual_seed(7)  # dropout of the x step
+        robust.step(optimizers[0], inputs, targets)
+        torch.manual_seed(7)
+        worst = by_hand.perturb(inputs, targets)
+        loss = by_hand.loss(worst)
+        optimizers[1].zero_grad()
+        loss.backward()
+        optimizers[1].step()
+    assert torch.equal(weights(ours), weights(plain))
+    assert robust.counts() == by_hand.counts()
+
+
+def test_accumulated_batches_are_one_outer_step() -> None:
+    model = network().eval()
+    robust = WRM(model, functional.cross_entropy, 1.3, stopping=FixedSteps(2))
+    parts = data()[:3]
+    for i, (inputs, targets, _) in enumerate(parts):
+        (robust.loss(robust.perturb(inputs, targets), advance=i == 2) / 3).backward()
+    gradient = model[0].weight.grad
+    assert gradient is not None
+    model[0].weight.grad = None
+    inputs, targets = (torch.cat([part[i] for part in parts]) for i in (0, 1))
+    robust.loss(robust.perturb(inputs, targets)).backward()
+    torch.testing.assert_close(gradient, model[0].weight.grad)
+    assert (robust.outer_steps, robust.calls_x, robust.samples_x) == (2, 4, 96)
+
+
+@pytest.mark.parametrize("make", [Backtracking, GeneralizedAdaGrad])
+def test_optimizers_of_neada_train_the_model_too(make: Any) -> None:
+    model = network().eval()
+    robust = WRM(model, functional.cross_entropy, 1.3)
+    inputs, targets, _ = data()[0]
+    x_optimizer = make(model.parameters())
+    infos = [robust.step(x_optimizer, inputs, targets) for _ in range(10)]
+    assert infos[-1].value < 0.9 * infos[0].value
+    assert (infos[0].calls_value > 0) == (make is Backtracking)
+
+
+# State.
+
+
+def adam(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(params, lr=0.02, maximize=True)
+
+
+OBJECTIVES: dict[str, Any] = {
+    "fresh": lambda model, path: WRM(model, functional.cross_entropy, 1.3),
+    "full": lambda model, path: WRM(
+        model, functional.cross_entropy, 1.3, state="full", y_optimizer=adam
+    ),
+    "step": lambda model, path: WRM(
+        model,
+        functional.cross_entropy,
+        1.3,
+        state="step",
+        y_optimizer=lambda p: AdGD(p, maximize=True),
+    ),
+    "per sample": lambda model, path: WRM(model, functional.cross_entropy, 1.3, per_sample=True),
+    "memory": lambda model, path: WRM(
+        model, functional.cross_entropy, 1.3, store=PerturbationStore(96, (5,))
+    ),
+    "file": lambda model, path: WRM(
+        model, functional.cross_entropy, 1.3, store=PerturbationStore(96, (5,), path=path)
+    ),
+    "ball": lambda model, path: NormBall(
+        model,
+        functional.cross_entropy,
+        0.3,
+        random_start=True,
+        generator=torch.Generator().manual_seed(3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_resumed_run_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> None:
+    def make(file: str) -> Any:
+        model = network()
+        robust = OBJECTIVES[name](model, tmp_path / file)
+        return model, robust, torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def run(model: Any, robust: Any, x_optimizer: Any, steps: range) -> None:
+        for step in steps:
+            torch.manual_seed(step)
+            inputs, targets, ids = data()[step % 6]
+            stored = ids if robust.store is not None else None
+            robust.step(x_optimizer, inputs, targets, stored)
+
+    whole = make("whole")
+    run(*whole, range(14))
+    first = make("parts")
+    run(*first, range(8))
+    if first[1].store is not None:
+        first[1].store.commit()
+    checkpoint = io.BytesIO()
+    torch.save([part.state_dict() for part in first], checkpoint)
+    run(*first, range(8, 11))  # lost with the process
+    checkpoint.seek(0)
+    second = make("parts")
+    for part, state in zip(second, torch.load(checkpoint, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    if name in ("full", "step"):
+        assert second[1].state_dict()["inner"]["carried"] is not None
+    run(*second, range(8, 14))
+    assert torch.equal(weights(second[0]), weights(whole[0]))
+    assert second[1].counts() == whole[1].counts()
+    if whole[1].store is not None:
+        everything = torch.arange(96)
+        assert torch.equal(second[1].store.get(everything), whole[1].store.get(everything))
+
+
+def test_carried_state_is_that_of_one_optimizer_for_all_batches() -> None:
+    model = network(torch.float64).eval()
+    options: Any = {"state": "full", "y_optimizer": adam, "stopping": FixedSteps(3)}
+    robust = WRM(model, functional.cross_entropy, 1.3, **options)
+    y = torch.zeros(16, 5, dtype=torch.float64, requires_grad=True)
+    optimizer = adam([y])
+    kept = []
+    for inputs, targets, _ in data(dtype=torch.float64):
+        worst = robust.perturb(inputs, targets)
+        y.data.copy_(inputs)
+        for _ in range(3):
+            losses = functional.cross_entropy(model(y), targets, reduction="sum")
+            value = losses - 1.3 * (y - inputs).square().sum()
+            (y.grad,) = torch.autograd.grad(value, y)
+            optimizer.step()
+        torch.testing.assert_close(worst.inputs, y.detach())
+        kept.append((worst.inputs, y.detach().clone()))
+    for mine, theirs in kept:  # what was returned is not overwritten by later batches
+        torch.testing.assert_close(mine, theirs)
+    inputs, targets, _ = data(dtype=torch.float64)[0]
+    with pytest.raises(ValueError, match=r"left by a batch of shape \(16, 5\).*drop_last=True"):
+        robust.perturb(inputs[:9], targets[:9])
+
+
+def test_a_state_from_elsewhere_is_refused() -> None:
+    model = network()
+    plain = WRM(model, functional.cross_entropy, 1.3)
+    stored = WRM(model, functional.cross_entropy, 1.3, store=PerturbationStore(96, (5,)))
+    with pytest.raises(ValueError, match="the objective has a perturbation store and the state"):
+        stored.load_state_dict(plain.state_dict())
+    with pytest.raises(ValueError, match="the state has a perturbation store and the objective"):
+        plain.load_state_dict(stored.state_dict())
+    step: Any = {"state": "step", "y_optimizer": adam}
+    with pytest.raises(ValueError, match="Adam has none to keep"):
+        WRM(model, functional.cross_entropy, 1.3, **step).perturb(*data()[0][:2])
+
+
+# Half precision and scaled losses.
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_autocast(per_sample: bool) -> None:
+    plain, cast = network(), network()
+    seen: set[torch.dtype] = set()
+    cast[4].register_forward_hook(lambda module, args, out: seen.add(out.dtype))
+    torch.manual_seed(0)
+    options: Any = {"per_sample": per_sample, "stopping": FixedAccuracy(0.02) | FixedSteps(12)}
+    both = [
+        WRM(m, functional.cross_entropy, 1.3, y_optimizer=sgd, **options) for m in (plain, cast)
+    ]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, cast)]
+    for model in (plain, cast):
+        model[3].eval()
+    for inputs, targets, _ in data():
+        both[0].step(optimizers[0], inputs, targets)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            info = both[1].step(optimizers[1], inputs, targets)
+    assert seen == {torch.bfloat16}
+    assert both[1].perturb(*data()[0][:2]).inputs.dtype == torch.float32
+    assert info.calls_x == 1
+    assert not torch.equal(weights(plain), weights(cast))
+    torch.testing.assert_close(weights(plain), weights(cast), rtol=0.0, atol=0.03)
+
+
+def test_a_scaler_changes_nothing_and_an_overflow_can_be_repeated() -> None:
+    def steep(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 100.0 * functional.cross_entropy(outputs, targets, reduction="none")
+
+    def run(scale: float | None) -> tuple[Tensor, WRM, Any]:
+        model = network()
+        robust = WRM(model, steep, 130.0, y_optimizer=sgd, stopping=FixedSteps(2))
+        robust.grad_scaler = None if scale is None else GradScaler("cpu", init_scale=scale)
+        x_optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        for inputs, targets, _ in data():
+            torch.manual_seed(0)
+            robust.step(x_optimizer, inputs, targets)
+        return weights(model), robust, x_optimizer
+
+    plain, _, _ = run(None)
+    scaled, robust, x_optimizer = run(2.0**10)
+    assert torch.equal(plain, scaled)  # powers of two are exact
+    assert robust.grad_scaler is not None
+    robust.grad_scaler.update(2.0**127)
+    with pytest.raises(NonFiniteGradient):
+        robust.step(x_optimizer, *data()[0][:2])
+    assert torch.equal(weights(robust.model), scaled)
+
+
+# Failures.
+
+
+@pytest.mark.parametrize("where", ["weight", "loss", "x gradient"])
+def test_what_is_not_finite_raises_with_the_parameters_untouched(where: str) -> None:
+    model = network()
+    inputs, targets, _ = data()[0]
+    loss: Any = functional.cross_entropy
+    if where == "weight":
+        model[4].weight.data[0, 0] = torch.nan
+    elif where == "loss":  # the gradient is fine
+        loss = lambda o, t: functional.cross_entropy(o, t, reduction="none") + torch.inf  # noqa: E731
+    else:  # finite with respect to the inputs
+        model[4].bias.register_hook(lambda gradient: gradient * torch.nan)
+    before = {name: entry.clone() for name, entry in model.named_parameters()}
+    modes = [m.training for m in model.modules()]
+    for make in (
+        lambda: WRM(model, loss, 1.3),
+        lambda: WRM(model, loss, 1.3, per_sample=True),
+        lambda: NormBall(model, loss, 0.1, "linf"),
+    ):
+        robust = make()
+        with pytest.raises(NonFiniteGradient):
+            robust.step(torch.optim.SGD(model.parameters(), lr=0.1), inputs, targets)
+        assert robust.outer_steps == 0
+    for name, entry in model.named_parameters():
+        assert torch.equal(entry.nan_to_num(), before[name].nan_to_num())
+        assert entry.requires_grad
+    assert [m.training for m in model.modules()] == modes
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_bad_inputs_are_refused(bad: float) -> None:
+    inputs, targets, _ = data()[0]
+    inputs = inputs.clone()
+    inputs[2, 3] = bad
+    for robust in (
+        WRM(network(), functional.cross_entropy, 1.3),
+        NormBall(network(), functional.cross_entropy, 0.1, "linf"),
+    ):
+        with pytest.raises(ValueError, match="the inputs have 1 NaN or infinite entries"):
+            robust.perturb(inputs, targets)
+
+
+# Two processes.
+
+
+def worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    model = DistributedDataParallel(network(torch.float64))
+    inputs = torch.randn(8, 5, generator=torch.Generator().manual_seed(rank)).double()
+    inputs *= 1.0 + 3.0 * rank
+    rule = FixedAccuracy(0.05) | FixedSteps(12)
+    robust = WRM(model, functional.cross_entropy, 1.3, y_optimizer=sgd, stopping=rule)
+    x_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(0)
+    infos = [robust.step(x_optimizer, inputs, torch.arange(8) % 3) for _ in range(4)]
+    params = torch.cat([p.detach().flatten() for p in model.parameters()])
+    seen = {"steps": [info.inner_steps for info in infos], "params": params.tolist()}
+    Path(folder, f"{rank}.json").write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_share_their_gradients(tmp_path: Path) -> None:
+    mp.spawn(worker, args=(str(tmp_path),), nprocs=2)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert all(1 <= steps <= 12 for steps in first["steps"])
+    assert (
+        first["params"]
+        != torch.cat([p.flatten() for p in network(torch.float64).parameters()]).tolist()
+    )

@@ -1,0 +1,479 @@
+"""WRM against hand computation, the released loop, and the promises about modes and gradients."""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from neada.optim import AdGD
+from neada.robust import WRM, NormBall
+from neada.sets import Box
+from neada.steppers.base import BudgetExhausted
+from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
+
+GAMMA = 1.3
+
+
+def batch(num: int = 12, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(num, 1, 6, 6, generator=generator, dtype=torch.float64)
+    return inputs.to(dtype), torch.randint(3, (num,), generator=generator)
+
+
+def network(dtype: torch.dtype = torch.float64, dropout: float = 0.0) -> nn.Sequential:
+    torch.manual_seed(5)
+    # Without a bias that batch norm would cancel: Adam makes steps of its rounding errors.
+    layers = [
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ELU(),
+        nn.Dropout(dropout),
+        nn.Flatten(),
+    ]
+    return nn.Sequential(*layers, nn.Linear(64, 3)).to(dtype)
+
+
+def sgd(lr: float = 0.1) -> Any:
+    return lambda params: torch.optim.SGD(params, lr=lr, maximize=True)
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([entry.flatten().double() for entry in model.state_dict().values()])
+
+
+# The formula.
+
+
+def test_five_steps_on_a_logistic_model_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    v, w, sign = rng.normal(size=(7, 4)), rng.normal(size=4), rng.choice([-1.0, 1.0], size=7)
+    model = nn.Linear(4, 1, bias=False).double()
+    model.weight.data[:] = torch.from_numpy(w)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.softplus(-targets * outputs[:, 0])
+
+    robust = WRM(model, loss, GAMMA, y_optimizer=sgd(0.2), stopping=FixedSteps(5))
+    worst = robust.perturb(torch.from_numpy(v), torch.from_numpy(sign))
+    z = v.copy()
+    for _ in range(5):
+        slope = -sign / (1.0 + np.exp(sign * (z @ w)))
+        z += 0.2 * (slope[:, None] * w - 2.0 * GAMMA * (z - v))
+    np.testing.assert_allclose(worst.inputs.numpy(), z, rtol=1e-12)
+    distances = np.linalg.norm(z - v, axis=1)
+    assert math.isclose(worst.perturbation, distances.mean(), rel_tol=1e-12)
+    assert math.isclose(worst.penalty, GAMMA * (distances**2).mean(), rel_tol=1e-12)
+    mean_loss = np.log1p(np.exp(-sign * (z @ w))).mean()
+    info = robust.step(
+        torch.optim.SGD(model.parameters(), lr=0.0), *map(torch.from_numpy, (v, sign))
+    )
+    assert math.isclose(info.loss, mean_loss, rel_tol=1e-12)
+    assert math.isclose(info.value, mean_loss - worst.penalty, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("measure", ["sample", "batch"])
+def test_the_gradient_is_that_of_finite_differences(measure: Any) -> None:
+    model, (inputs, targets) = network().eval(), batch(3)
+    start = inputs + 0.1 * inputs.sin()
+
+    def objective(z: Tensor) -> float:
+        with torch.no_grad():
+            losses = functional.cross_entropy(model(z), targets, reduction="sum")
+            value = losses - GAMMA * (z - inputs).square().sum()
+        return float(value) / (len(z) if measure == "batch" else 1)
+
+    slopes = torch.zeros_like(inputs)
+    for place in np.ndindex(*inputs.shape):
+        shift = torch.zeros_like(inputs)
+        shift[place] = 1e-5
+        slopes[place] = (objective(start + shift) - objective(start - shift)) / 2e-5
+
+    class Store:
+        def get(self, ids: Tensor) -> Tensor:
+            return start - inputs
+
+        def put(self, ids: Tensor, delta: Tensor) -> None:
+            self.moved = inputs + delta - start
+
+    store = Store()
+    options: Any = {"store": store, "measure": measure, "stopping": FixedSteps(1)}
+    robust = WRM(model, functional.cross_entropy, GAMMA, y_optimizer=sgd(1.0), **options)
+    worst = robust.perturb(inputs, targets, ids=torch.arange(3))
+    torch.testing.assert_close(store.moved, slopes, rtol=1e-6, atol=1e-8)
+    expected = slopes.square().sum().item() / (3 if measure == "sample" else 1)
+    assert math.isclose(worst.y_mapping_sq, expected, rel_tol=1e-6)
+
+
+def released_loop(
+    model: nn.Module, lr_y: float, scale: float, batches: list[tuple[Tensor, Tensor]]
+) -> tuple[list[int], list[float]]:
+    """The authors' loop written down plainly: one new Adam per batch, tested after its step."""
+    optimizer, steps, losses = torch.optim.Adam(model.parameters(), lr=0.01), [], []
+    for t, (inputs, targets) in enumerate(batches):
+        z = inputs.clone().requires_grad_()
+        inner, k = torch.optim.Adam([z], lr=lr_y), 0
+        while True:
+            distance_sq = (z - inputs).flatten(1).norm(dim=1) ** 2
+            gain = functional.cross_entropy(model(z), targets) - GAMMA * distance_sq.mean()
+            inner.zero_grad()
+            (-gain).backward()
+            inner.step()
+            k += 1
+            if z.grad.norm() ** 2 <= scale / (t + 1) or k >= t:
+                break
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(z.detach()), targets)
+        loss.backward()
+        optimizer.step()
+        steps.append(k)
+        losses.append(loss.item())
+    return steps, losses
+
+
+@pytest.mark.parametrize("scale", [0.1, 1e-4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_released_loop_number_for_number(scale: float, dtype: torch.dtype) -> None:
+    inputs, targets = batch(48, dtype)
+    batches = list(zip(inputs.split(8), targets.split(8), strict=True)) * 2
+    plain, ours = network(dtype), network(dtype)
+    steps, losses = released_loop(plain, 0.05, scale, batches)
+    robust = WRM.released(ours, functional.cross_entropy, GAMMA, lr=0.05, scale=scale)
+    x_optimizer = torch.optim.Adam(ours.parameters(), lr=0.01)
+    infos = [robust.step(x_optimizer, *each) for each in batches]
+    assert [info.inner_steps for info in infos] == steps
+    counts = [max(1, t) for t in range(12)]
+    assert (steps == counts) == (scale < 0.01)  # the rule that fires is the other one
+    rtol = 1e-11 if dtype == torch.float64 else 1e-3
+    np.testing.assert_allclose([info.loss for info in infos], losses, rtol=rtol)
+    torch.testing.assert_close(weights(ours), weights(plain), rtol=rtol, atol=rtol)
+    assert robust.calls_y == robust.inner_steps == sum(steps)
+    assert robust.calls_x == robust.outer_steps == len(batches)
+
+
+# Counting and stopping.
+
+
+def test_the_accepting_gradient_is_counted_and_a_count_costs_none() -> None:
+    model, data = network(), batch()
+    accurate = WRM(
+        model, functional.cross_entropy, GAMMA, y_optimizer=sgd(), stopping=FixedAccuracy(1e-4)
+    )
+    worst = accurate.perturb(*data)
+    assert worst.calls_y == worst.inner_steps + 1 > 3
+    assert worst.y_mapping_sq <= 1e-8
+    assert worst.stop_reason == "gradient mapping <= 0.0001"
+    assert worst.samples_y == accurate.samples_y == 12 * worst.calls_y
+    counted = WRM(model, functional.cross_entropy, GAMMA, y_optimizer=sgd(), stopping=FixedSteps(4))
+    worst = counted.perturb(*data)
+    assert (worst.calls_y, worst.inner_steps, worst.stop_reason) == (4, 4, "4 inner steps")
+    capped = WRM(
+        model, functional.cross_entropy, GAMMA, stopping=FixedAccuracy(1e-9), max_inner_steps=3
+    ).perturb(*data)
+    assert (capped.inner_steps, capped.stop_reason) == (3, "the cap of 3 inner steps")
+
+
+def test_min_inner_steps_are_taken_before_the_rule_is_asked() -> None:
+    rule = GradientMapping(scale=1e9)
+    for least in (0, 1, 3):
+        robust = WRM(
+            network(), functional.cross_entropy, GAMMA, stopping=rule, min_inner_steps=least
+        )
+        assert robust.perturb(*batch()).inner_steps == least
+
+
+def test_the_default_rule_tightens_with_t() -> None:
+    robust = WRM(network(), functional.cross_entropy, GAMMA, y_optimizer=sgd(0.02))
+    x_optimizer = torch.optim.SGD(robust.model.parameters(), lr=0.0)
+    infos = [robust.step(x_optimizer, *batch()) for _ in range(40)]
+    for t, info in enumerate(infos):
+        assert info.y_mapping_sq <= 1.0 / (t + 1) or info.inner_steps == t + 1
+    assert infos[-1].inner_steps > infos[0].inner_steps == 1
+    assert robust.outer_steps == 40
+
+
+def test_t_advances_with_the_loss_only() -> None:
+    seen: list[int] = []
+
+    def limit(t: int) -> float:
+        seen.append(t)
+        return 1.0
+
+    robust = WRM(network(), functional.cross_entropy, GAMMA, stopping=InnerSteps(limit))
+    worst = robust.perturb(*batch())
+    robust.perturb(*batch())
+    robust.loss(worst, advance=False)
+    assert robust.outer_steps == 0
+    robust.loss(worst)
+    robust.perturb(*batch())
+    assert robust.outer_steps == 1
+    assert set(seen) == {0, 1}
+
+
+def test_the_budget_ends_inside_the_inner_loop_with_the_model_untouched() -> None:
+    model = network()
+    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(5))
+    robust.max_calls = 8
+    x_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    robust.step(x_optimizer, *batch())
+    before = weights(model)
+    with pytest.raises(BudgetExhausted):
+        robust.step(x_optimizer, *batch())
+    assert robust.total_calls == 8
+    assert torch.equal(weights(model), before)
+    assert all(p.requires_grad for p in model.parameters())
+
+
+# Modes, parameters, gradients.
+
+
+@pytest.mark.parametrize("norm", ["frozen", "batch"])
+def test_statistics_are_frozen_or_not_by_name(norm: Any) -> None:
+    model, (inputs, targets) = network(), batch()
+    before = {name: b.clone() for name, b in model.named_buffers()}
+    seen: list[tuple[bool, bool]] = []
+    model[1].register_forward_hook(lambda m, a, o: seen.append((m.training, model.training)))
+    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2), norm=norm)
+    worst = robust.perturb(inputs, targets)
+    assert seen == [(norm == "batch", True)] * 2
+    same = all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+    assert same == (norm == "frozen")
+    robust.loss(worst)
+    assert seen[-1] == (True, True)  # x trains as it always does
+    assert model[1].num_batches_tracked == (1 if norm == "frozen" else 3)
+
+
+def test_a_model_in_evaluation_mode_stays_in_it() -> None:
+    model = network(dropout=0.5).eval()
+    before = weights(model)
+    robust = WRM(model, functional.cross_entropy, GAMMA, norm="batch", dropout="on")
+    robust.perturb(*batch())
+    assert not any(m.training for m in model.modules())
+    assert torch.equal(weights(model), before)
+
+
+def test_dropout_is_off_or_on_by_name() -> None:
+    model, data = network(dropout=0.5), batch()
+
+    def perturbed(dropout: Any) -> Tensor:
+        robust = WRM(
+            model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2), dropout=dropout
+        )
+        return robust.perturb(*data).inputs
+
+    assert torch.equal(perturbed("off"), perturbed("off"))
+    assert not torch.equal(perturbed("on"), perturbed("on"))
+    before = torch.get_rng_state()
+    perturbed("off")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class BrokenError(Exception):
+    pass
+
+
+def test_everything_is_restored_after_an_exception() -> None:
+    model, (inputs, targets) = network(dropout=0.1), batch()
+    model[5].bias.requires_grad_(False)
+    model[1].eval()
+    modes = [m.training for m in model.modules()]
+    needs = [p.requires_grad for p in model.parameters()]
+    calls: list[bool] = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        calls.append(any(p.requires_grad for p in model.parameters()))
+        if len(calls) == 3:
+            raise BrokenError
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+    with pytest.raises(BrokenError):
+        WRM(model, loss, GAMMA, stopping=FixedSteps(9)).perturb(inputs, targets)
+    assert calls == [False] * 3
+    assert [m.training for m in model.modules()] == modes
+    assert [p.requires_grad for p in model.parameters()] == needs
+
+
+def test_gradients_of_parameters_are_left_alone() -> None:
+    model, data = network(), batch()
+    marks = [torch.full_like(p, 7.0) for p in model.parameters()]
+    for p, mark in zip(model.parameters(), marks, strict=True):
+        p.grad = mark
+    criterion = nn.PReLU().double()  # a loss with a parameter of its own
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shape = criterion
+
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return self.shape(outputs).logsumexp(1)
+
+    WRM(model, Loss(), GAMMA, stopping=FixedSteps(2)).perturb(*data)
+    assert all(p.grad is mark for p, mark in zip(model.parameters(), marks, strict=True))
+    assert all(bool((mark == 7.0).all()) for mark in marks)
+    assert criterion.weight.grad is None
+    assert criterion.weight.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inputs_are_not_modified_and_keep_their_format(dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2)).to(dtype)
+    inputs = torch.randn(4, 3, 6, 6, dtype=dtype).to(memory_format=torch.channels_last)
+    kept = inputs.clone()
+    for per_sample in (False, True):
+        robust = WRM(model, functional.cross_entropy, GAMMA, per_sample=per_sample)
+        robust.outer_steps = 20
+        worst = robust.perturb(inputs, torch.tensor([0, 1, 1, 0]))
+        assert torch.equal(inputs, kept)
+        assert worst.inputs.dtype == dtype
+        assert not worst.inputs.requires_grad
+        assert worst.inputs.is_contiguous(memory_format=torch.channels_last)
+        assert not torch.equal(worst.inputs, inputs)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 2, 2, 2)])
+def test_inputs_of_any_shape_and_range(shape: tuple[int, ...]) -> None:
+    inputs = 255.0 * torch.rand(
+        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    targets = torch.zeros(5, dtype=torch.float64)
+
+    class Sums(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs.reshape(5, -1).sum(1)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return 3.0 * outputs - targets
+
+    robust = WRM(Sums(), loss, gamma=0.5, y_optimizer=sgd(0.5), stopping=FixedAccuracy(1e-9))
+    worst = robust.perturb(inputs, targets)
+    torch.testing.assert_close(worst.inputs, inputs + 3.0)  # where 3 = 2 gamma (z - v)
+
+
+def test_the_box_is_kept_and_measured_by_its_mapping() -> None:
+    inputs = torch.tensor([[0.95, 0.5]], dtype=torch.float64)
+    model = nn.Linear(2, 1, bias=False).double()
+    model.weight.data[:] = torch.tensor([[2.0, -0.2]])
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs[:, 0]
+
+    options: Any = {"box": (0.0, 1.0), "y_optimizer": sgd(0.2), "stopping": FixedAccuracy(1e-10)}
+    robust = WRM(model, loss, 1.0, **options)
+    worst = robust.perturb(inputs, torch.zeros(1))
+    torch.testing.assert_close(worst.inputs, torch.tensor([[1.0, 0.4]], dtype=torch.float64))
+    assert worst.y_mapping_sq <= 1e-20
+    with pytest.raises(ValueError, match="leave the box: they are between 0.5 and 2"):
+        robust.perturb(torch.tensor([[2.0, 0.5]], dtype=torch.float64), torch.zeros(1))
+
+
+# Losses.
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(),
+        nn.CrossEntropyLoss(reduction="sum"),
+        partial(functional.cross_entropy, reduction="mean"),
+        lambda outputs, targets: functional.cross_entropy(outputs, targets, reduction="none"),
+        lambda o, t: -functional.log_softmax(o, 1).gather(1, t[:, None]),
+    ],
+)
+def test_losses_in_every_form_are_the_same(loss: Any) -> None:
+    model, data = network(), batch()
+
+    def worst(loss: Any) -> Tensor:
+        return WRM(model, loss, GAMMA, stopping=FixedSteps(3)).perturb(*data).inputs
+
+    torch.testing.assert_close(worst(loss), worst(functional.cross_entropy), rtol=1e-12, atol=1e-12)
+    if isinstance(loss, nn.Module):
+        assert loss.reduction in ("mean", "sum")
+
+
+def test_further_dimensions_are_averaged() -> None:
+    model = nn.Conv2d(1, 2, 1).double()
+    inputs, targets = batch(3)[0], torch.randint(2, (3, 6, 6))
+    robust = WRM(model, functional.cross_entropy, GAMMA)
+    loss = robust.loss(robust.perturb(inputs, targets), advance=False)
+    worst = robust.perturb(inputs, targets)
+    torch.testing.assert_close(loss, functional.cross_entropy(model(worst.inputs), targets))
+
+
+@pytest.mark.parametrize("loss", [lambda o, t: o.mean(), lambda o, t: o[:2, 0], lambda o, t: 0.5])
+def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
+    with pytest.raises(ValueError, match=r"for 12 samples: use one that returns a loss per sample"):
+        WRM(network(), loss, GAMMA).perturb(*batch())
+
+
+# Misuse.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 0.0}, "gamma must be a number greater than 0"),
+        ({"measure": "mean"}, "measure must be one of 'sample', 'batch'"),
+        ({"norm": "eval"}, "norm must be one of 'frozen', 'batch'"),
+        ({"dropout": True}, "dropout must be one of 'off', 'on'"),
+        ({"test": "first"}, "test must be one of"),
+        ({"state": "auto"}, "state must be one of"),
+        ({"min_inner_steps": 5, "max_inner_steps": 3}, "inner steps must satisfy"),
+        ({"per_sample": True, "measure": "batch"}, "use measure='sample'"),
+        ({"per_sample": True, "state": "full"}, "use state='fresh', or per_sample=False"),
+        ({"stopping": RelativeAccuracy()}, "needs the x gradient"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WRM(network(), functional.cross_entropy, **{"gamma": GAMMA, **options})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.1), ValueError, "would minimise"),
+        (lambda p: None, TypeError, "it returned NoneType"),
+        (
+            lambda p: torch.optim.SGD([*p, torch.zeros(1, requires_grad=True)], maximize=True),
+            ValueError,
+            "of no others",
+        ),
+    ],
+)
+def test_bad_inner_optimizers_are_refused(make: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        WRM(network(), functional.cross_entropy, GAMMA, y_optimizer=make).perturb(*batch())
+
+
+def test_other_misuse_is_one_sentence() -> None:
+    inputs, targets = batch()
+    with pytest.raises(TypeError, match="model must be a torch.nn.Module, not function"):
+        WRM(functional.relu, functional.cross_entropy, GAMMA)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="loss must be a function"):
+        WRM(network(), "cross-entropy", GAMMA)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="y is made anew with every batch"):
+        optimizer: Any = torch.optim.SGD([torch.zeros(1)], maximize=True)
+        WRM(network(), functional.cross_entropy, GAMMA, y_optimizer=optimizer)
+    robust = WRM(network(), functional.cross_entropy, GAMMA)
+    with pytest.raises(TypeError, match="a floating dtype is needed"):
+        robust.perturb(torch.zeros(2, 1, 6, 6, dtype=torch.uint8), targets)
+    with pytest.raises(ValueError, match="has no samples"):
+        robust.perturb(inputs[:0], targets[:0])
+    with pytest.raises(ValueError, match="has no store"):
+        robust.perturb(inputs, targets, ids=torch.arange(12))
+    with pytest.raises(ValueError, match="x optimizer would maximise"):
+        x_optimizer = torch.optim.SGD(robust.model.parameters(), maximize=True)
+        robust.step(x_optimizer, inputs, targets)
+    with pytest.raises(ValueError, match="no parameter that requires a gradient"):
+        robust.step(torch.optim.SGD([torch.zeros(1)]), inputs, targets)
+    with pytest.raises(ValueError, match="does not depend on the inputs"):
+        constant = lambda o, t: torch.zeros(12)  # noqa: E731
+        NormBall(network(), constant, 0.1).perturb(inputs, targets)
+    with pytest.raises(ValueError, match="has a set of its own"):
+        make: Any = lambda p: AdGD(p, maximize=True, constraint=Box(0.0, 1.0))  # noqa: E731
+        WRM(network(), functional.cross_entropy, GAMMA, y_optimizer=make).perturb(inputs, targets)
