@@ -1,4 +1,4 @@
-"""Figures from numbers; the only importer of matplotlib, which is an extra."""
+"""The history of one solve."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,0 +1,106 @@
+"""One look for all figures: a colour and a marker per method, solid if nested, dashed if not."""
+
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["method_style", "new_figure", "save", "shared_legend"]
+
+# Okabe and Ito's palette, which the colour-blind can tell apart; markers do the same in grey.
+_STYLES = {
+    "adam": ("#D55E00", "o"),
+    "amsgrad": ("#0072B2", "s"),
+    "adagrad": ("#009E73", "^"),
+    "gda": ("#4D4D4D", "D"),
+    "tiada": ("#CC79A7", "v"),
+    "extragradient": ("#E69F00", "P"),
+    "backtracking": ("#56B4E9", "X"),
+}
+_OTHER_COLOURS = ("#7F3C8D", "#A5AA24", "#80501C", "#1B9E9E", "#B2182B", "#4A6FE3", "#8C8C8C")
+_OTHER_MARKERS = ("<", ">", "p", "h", "*", "d", "H")
+_NESTED = "NeAda"
+
+
+def method_style(method: str) -> dict[str, Any]:
+    """The line style of a method: the same in every figure.
+
+    Example:
+        >>> method_style("NeAda-Adam")["linestyle"], method_style("Adam")["linestyle"]
+        ('-', '--')
+        >>> method_style("NeAda-Adam")["color"] == method_style("Adam")["color"]
+        True
+    """
+    nested = method.startswith(_NESTED)
+    base = method.removeprefix(_NESTED).strip("- ").lower()
+    if base in _STYLES:
+        colour, marker = _STYLES[base]
+    else:
+        number = zlib.crc32(base.encode())
+        colour = _OTHER_COLOURS[number % len(_OTHER_COLOURS)]
+        marker = _OTHER_MARKERS[number // 7 % len(_OTHER_MARKERS)]
+    return {
+        "color": colour,
+        "marker": marker,
+        "linestyle": "-" if nested else "--",
+        "linewidth": 1.7 if nested else 1.3,
+    }
+
+
+def new_figure(
+    num_panels: int, num_columns: int, panel_size: tuple[float, float] = (3.6, 2.9)
+) -> tuple["Figure", list["Axes"]]:
+    """A figure with a grid of panels; cells without a panel are left blank.
+
+    Raises:
+        ImportError: matplotlib is not installed; the sentence says how to get it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'neada[plots]'") from error
+    num_columns = min(num_columns, num_panels)
+    num_rows = math.ceil(num_panels / num_columns)
+    width, height = panel_size
+    figure = Figure((num_columns * width, num_rows * height + 0.9), layout="constrained")
+    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+    axes = [cell for row in grid for cell in row]
+    for blank in axes[num_panels:]:
+        blank.set_axis_off()
+    return figure, axes[:num_panels]
+
+
+def shared_legend(figure: "Figure", axes: Sequence["Axes"], num_columns: int = 4) -> None:
+    """One legend below all panels, every label once."""
+    found: dict[str, "Artist"] = {}
+    for panel in axes:
+        handles, labels = panel.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            found.setdefault(label, handle)
+    if found:
+        figure.legend(
+            list(found.values()),
+            list(found),
+            loc="outside lower center",
+            ncols=min(num_columns, len(found)),
+            frameon=False,
+            fontsize=9,
+        )
+
+
+def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Path]:
+    """Write a figure as PNG and SVG; returns both paths."""
+    paths = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(paths[0], dpi=150)
+    # Fixed ids and no date: the same numbers give the same file.
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "neada"}):
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
