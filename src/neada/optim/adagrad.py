@@ -40,7 +40,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
 
     Args:
         params: Tensors or parameter groups.
-        lr: The learning rate :math:`\eta`.
+        lr: The learning rate :math:`\eta`; with `rowwise`, also a float64 tensor with one per row.
         alpha: The exponent, in (0, 1].
         v0: Where the sum starts. A tiny one makes the first step as long as `lr` whatever the
             gradient; for alpha > 1/2 it makes it unbounded, so at least 0.01 is asked for there.
@@ -72,7 +72,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
     def __init__(
         self,
         params: ParamsT,
-        lr: float = 1.0,
+        lr: Scalar = 1.0,
         *,
         alpha: float = 0.5,
         v0: float = 1.0,
@@ -96,7 +96,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         )
 
     def _check(self, group: Group) -> None:
-        check_number("lr", group["lr"])
+        self._check_rate(group, has_rows=group["rowwise"])
         check_number("alpha", group["alpha"], most=1.0)
         check_number("v0", group["v0"])
         if group["alpha"] > 0.5 and group["v0"] < 1e-2:
@@ -167,6 +167,5 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         torch._foreach_addcmul_(sums, accumulated, accumulated)
         scales = torch._foreach_pow(sums, alpha)
         for group, span in active.spans:
-            torch._foreach_addcdiv_(
-                active.params[span], active.grads[span], scales[span], value=-group["lr"]
-            )
+            steps = torch._foreach_div(active.grads[span], scales[span])
+            tensors.add_scaled_(active.params[span], steps, -group["lr"])

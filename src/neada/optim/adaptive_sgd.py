@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from neada import tensors
 from neada.optim.arguments import check_choice, check_number
 from neada.optim.objective import Objective
 from neada.optim.player import Active, Group, PlayerOptimizer
+from neada.scalars import Scalar
 from neada.sets import Set
 
 __all__ = ["AdaptiveSGD"]
@@ -41,7 +43,8 @@ class AdaptiveSGD(PlayerOptimizer):
 
     Args:
         params: Tensors or parameter groups.
-        lr: The learning rate :math:`\eta`.
+        lr: The learning rate :math:`\eta`; or a float64 tensor with one for each row (first
+            dimension) of the parameters.
         psi: Which second moment.
         beta: Momentum; by default 0.9 for Adam and AMSGrad and 0 otherwise.
         gamma: Decay of Adam's second moment.
@@ -66,7 +69,7 @@ class AdaptiveSGD(PlayerOptimizer):
     def __init__(
         self,
         params: ParamsT,
-        lr: float = 1e-2,
+        lr: Scalar = 1e-2,
         psi: Psi = "adagrad",
         *,
         beta: float | None = None,
@@ -82,7 +85,7 @@ class AdaptiveSGD(PlayerOptimizer):
         return False  # momentum goes on
 
     def _check(self, group: Group) -> None:
-        check_number("lr", group["lr"])
+        self._check_rate(group, has_rows=True)  # every step is elementwise
         check_choice("psi", group["psi"], tuple(_MOMENTUM))
         if group["beta"] is None:
             group["beta"] = _MOMENTUM[group["psi"]]
@@ -95,13 +98,13 @@ class AdaptiveSGD(PlayerOptimizer):
             params, grads = active.params[span], active.grads[span]
             direction = self._first_moment(group, params, grads)
             if group["psi"] == "none":
-                torch._foreach_add_(params, direction, alpha=-group["lr"])
+                tensors.add_scaled_(params, direction, -group["lr"])
                 continue
             steps = torch._foreach_rsqrt(self._second_moment(group, params, grads))
             torch._foreach_mul_(steps, direction)
             for step in steps:  # 0/0 = 0, and a square that underflowed is no step either
                 step.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-            torch._foreach_add_(params, steps, alpha=-group["lr"])
+            tensors.add_scaled_(params, steps, -group["lr"])
         self._project(active)
 
     def _prepare(self, active: Active) -> None:

@@ -4,7 +4,10 @@ import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 
-__all__ = ["check_choice", "check_number"]
+import torch
+from torch import Tensor
+
+__all__ = ["check_choice", "check_number", "check_rate"]
 
 
 def check_number(
@@ -39,10 +42,34 @@ def check_number(
         wanted += "" if most == math.inf else f" and at most {most:g}"
     elif below != math.inf:
         wanted += f" and less than {below:g}"
-    elif number == math.inf:
+    elif isinstance(number, Real) and number == math.inf:
         wanted += " and finite"
     noun = "a whole number" if whole else "a number"
     raise ValueError(f"{name} must be {noun} {wanted}, got {number!r}")
+
+
+def check_rate(name: str, rate: object, num_rows: int | None) -> None:
+    """Raise ValueError unless a learning rate is a positive number, or one for every row.
+
+    Args:
+        name: What the user calls it.
+        rate: What the user gave.
+        num_rows: How many rows the player has; None if it is one problem.
+    """
+    if not isinstance(rate, Tensor):
+        check_number(name, rate)
+    elif num_rows is None:
+        raise ValueError(
+            f"{name} is a tensor, but the player is one problem and has no rows to give a rate "
+            "each: pass a number, or make the player rowwise"
+        )
+    elif rate.shape != (num_rows,) or rate.dtype != torch.float64:
+        raise ValueError(
+            f"{name} must be a number or a float64 tensor with one rate for each of the "
+            f"{num_rows} rows, got {rate.dtype} of shape {tuple(rate.shape)}"
+        )
+    elif not bool(((rate > 0.0) & rate.isfinite()).all()):
+        raise ValueError(f"{name} must be greater than 0 and finite in every row, got {rate}")
 
 
 def check_choice(name: str, choice: object, choices: Sequence[object]) -> None:

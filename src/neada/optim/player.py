@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
+from neada.optim.arguments import check_rate
 from neada.optim.memory import RememberingOptimizer
 from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
@@ -117,6 +118,11 @@ class PlayerOptimizer(RememberingOptimizer):
         tensors.check_player(self._all_params(), rowwise=group["rowwise"])
         self._check(group)
         self._check_constraint(group, group["constraint"])
+
+    def _check_rate(self, group: Group, has_rows: bool) -> None:
+        """Raise ValueError unless `lr` is a positive number, or one for every row."""
+        lengths = {len(p) if p.dim() > 0 else None for p in group["params"] if has_rows}
+        check_rate("lr", group["lr"], lengths.pop() if len(lengths) == 1 else None)
 
     def _check_constraint(self, group: Group, constraint: Set | None) -> None:
         if constraint is None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
+from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Stepper
 
@@ -105,7 +106,7 @@ def _quasi_newton(players: Players, player: str, history: int) -> optim.PlayerOp
 
 
 @_method("neada-stochastic", "nothing", "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")
-def _neada_stochastic(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) -> Stepper:
+def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
     return steppers.NeAda(
         optim.GeneralizedAdaGrad(players.x, lr_x, **_on(players, "x")),
         optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_on(players, "y")),
@@ -117,17 +118,17 @@ def _neada_stochastic(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) ->
 
 
 @_method("neada-adagrad", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
-def _neada_adagrad(players: Players, lr_x: float = 1.0) -> Stepper:
+def _neada_adagrad(players: Players, lr_x: Scalar = 1.0) -> Stepper:
     y_optimizer = optim.Backtracking(players.y, **_on(players, "y"))
     return _algorithm_3(players, lr_x, y_optimizer)
 
 
 @_method("neada-adgd", "nothing", "the paper's Algorithm 3 with AdGD inside: no values")
-def _neada_adgd(players: Players, lr_x: float = 1.0) -> Stepper:
+def _neada_adgd(players: Players, lr_x: Scalar = 1.0) -> Stepper:
     return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_on(players, "y")))
 
 
-def _algorithm_3(players: Players, lr_x: float, y_optimizer: optim.PlayerOptimizer) -> Stepper:
+def _algorithm_3(players: Players, lr_x: Scalar, y_optimizer: optim.PlayerOptimizer) -> Stepper:
     return steppers.NeAda(
         optim.GeneralizedAdaGrad(players.x, lr_x, v0=1e-8, **_on(players, "x")),
         y_optimizer,
@@ -139,18 +140,18 @@ def _algorithm_3(players: Players, lr_x: float, y_optimizer: optim.PlayerOptimiz
 
 def _register_family(psi: str, name: str, nested_name: str) -> None:
     @_method(nested_name, "nothing", f"the paper's Algorithm 2 with {name} for both players")
-    def nested(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+    def nested(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
         x_optimizer, y_optimizer = _family(players, psi, lr_x, lr_y)
         return steppers.NeAda(x_optimizer, y_optimizer, rowwise=players.rowwise)
 
     @_method(name, "a ratio of learning rates", f"the paper's Algorithm 1 with {name}")
-    def non_nested(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+    def non_nested(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
         x_optimizer, y_optimizer = _family(players, psi, lr_x, lr_y)
         return steppers.Simultaneous(x_optimizer, y_optimizer, rowwise=players.rowwise)
 
 
 def _family(
-    players: Players, psi: Any, lr_x: float, lr_y: float
+    players: Players, psi: Any, lr_x: Scalar, lr_y: Scalar
 ) -> tuple[optim.AdaptiveSGD, optim.AdaptiveSGD]:
     return (
         optim.AdaptiveSGD(players.x, lr_x, psi, constraint=players.x_set),
@@ -166,7 +167,7 @@ _register_family("amsgrad", "amsgrad", "neada-amsgrad")
 
 @_method("gdmax", "a step size, and steps or accuracy", "nested with a fixed number of steps")
 def _gdmax(
-    players: Players, lr_x: float = 0.01, lr_y: float = 0.01, num_steps: int = 15
+    players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, num_steps: int = 15
 ) -> Stepper:
     x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
     rule = stopping.FixedSteps(num_steps)
@@ -174,7 +175,7 @@ def _gdmax(
 
 
 @_method("alternating-gda", "a ratio of learning rates", "x steps, then y answers")
-def _alternating(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+def _alternating(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
     x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
     return steppers.Alternating(x_optimizer, y_optimizer, rowwise=players.rowwise)
 
@@ -183,22 +184,22 @@ def _alternating(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> St
 
 
 @_method("tiada", "nothing", "AdaGrad for both; x waits for y")
-def _tiada(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) -> Stepper:
+def _tiada(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
     return steppers.TiAda(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
 @_method("tiada-coordinate", "nothing", "TiAda with one sum per coordinate")
-def _tiada_coordinate(players: Players, lr_x: float = 1.0, lr_y: float = 1.0) -> Stepper:
+def _tiada_coordinate(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
     return steppers.TiAda(players.x, players.y, lr_x, lr_y, scope="coordinate", **_sets(players))
 
 
 @_method("tiada-adam", "in effect a ratio of learning rates", "TiAda on Adam's moments")
-def _tiada_adam(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+def _tiada_adam(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
     return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
 @_method("tiada-amsgrad", "in effect a ratio of learning rates", "TiAda on AMSGrad's moments")
-def _tiada_amsgrad(players: Players, lr_x: float = 0.01, lr_y: float = 0.01) -> Stepper:
+def _tiada_amsgrad(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
     return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, amsgrad=True, **_sets(players))
 
 
@@ -211,7 +212,7 @@ def _register_extragradients() -> None:
 
         @_method(name, "smoothness, and a ratio of learning rates", words)
         def build(
-            players: Players, lr_x: float = 0.01, lr_y: float = 0.01, make: Any = make
+            players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, make: Any = make
         ) -> Stepper:
             stepper: Stepper = make(players.x, players.y, lr_x, lr_y, **_sets(players))
             return stepper
@@ -237,8 +238,8 @@ def _universal_mirror_prox(
 @_method("smoothed-agda", "smoothness and modulus", "alternating GDA pulled to a slow centre")
 def _smoothed(
     players: Players,
-    lr_x: float = 0.01,
-    lr_y: float = 0.01,
+    lr_x: Scalar = 0.01,
+    lr_y: Scalar = 0.01,
     pull: float = 1.0,
     follow: float = 0.1,
 ) -> Stepper:
@@ -248,12 +249,12 @@ def _smoothed(
 
 
 @_method("adagda", "constants from smoothness and modulus", "momentum GDA with Adam-like scaling")
-def _adagda(players: Players, lr_x: float = 0.01, lr_y: float = 0.1) -> Stepper:
+def _adagda(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.1) -> Stepper:
     return steppers.AdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
 @_method("vr-adagda", "constants from smoothness and modulus", "AdaGDA with variance reduction")
-def _vr_adagda(players: Players, lr_x: float = 0.01, lr_y: float = 0.1) -> Stepper:
+def _vr_adagda(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.1) -> Stepper:
     return steppers.VRAdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 

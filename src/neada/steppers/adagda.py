@@ -25,8 +25,8 @@ class _MomentumGDA(DirectStepper):
         self,
         x: Iterable[Tensor],
         y: Iterable[Tensor],
-        lr_x: float,
-        lr_y: float,
+        lr_x: Scalar,
+        lr_y: Scalar,
         *,
         decay: float = 0.9,
         rho: float = 1e-3,
@@ -39,10 +39,9 @@ class _MomentumGDA(DirectStepper):
         rowwise: bool = False,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
-        self._check_rates(lr_x=lr_x, lr_y=lr_y, rho=rho, k=k, m=m, c_x=c_x, c_y=c_y)
+        self._set_rates(lr_x, lr_y)
+        self._check_positive(rho=rho, k=k, m=m, c_x=c_x, c_y=c_y)
         check_number("decay", decay, strict=False, below=1.0)
-        self.lr_x = lr_x
-        self.lr_y = lr_y
         self.decay = decay
         self.rho = rho
         self.k = k
@@ -120,8 +119,8 @@ class AdaGDA(_MomentumGDA):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         decay: Of both moving averages.
         rho: Added to both scales.
         k: Scales the share :math:`\eta_t`.
@@ -165,8 +164,8 @@ class VRAdaGDA(_MomentumGDA):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         decay: Of both moving averages.
         rho: Added to both scales.
         k: Scales the share :math:`\eta_t`.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.optim.arguments import check_number
+from neada.optim.arguments import check_number, check_rate
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Closure, Player, StepInfo, Stepper
@@ -64,9 +64,17 @@ class DirectStepper(Stepper):
                     tensors.copy_(self._players[player], point)
             raise
 
-    def _check_rates(self, **rates: float) -> None:
-        for name, rate in rates.items():
-            check_number(name, rate)
+    def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
+        """Check and keep the learning rates: numbers or, with rows, one for each."""
+        num_rows = len(self._players["x"][0]) if self.rowwise else None
+        for name, rate in (("lr_x", lr_x), ("lr_y", lr_y)):
+            check_rate(name, rate, num_rows)
+        self.lr_x = lr_x
+        self.lr_y = lr_y
+
+    def _check_positive(self, **numbers: float) -> None:
+        for name, number in numbers.items():
+            check_number(name, number)
 
     def _points(self, player: Player) -> list[Tensor]:
         return tensors.clone(self._players[player])

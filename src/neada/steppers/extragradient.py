@@ -34,17 +34,15 @@ class _TwoRates(DirectStepper):
         self,
         x: Iterable[Tensor],
         y: Iterable[Tensor],
-        lr_x: float,
-        lr_y: float,
+        lr_x: Scalar,
+        lr_y: Scalar,
         *,
         x_set: Set | None = None,
         y_set: Set | None = None,
         rowwise: bool = False,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
-        self._check_rates(lr_x=lr_x, lr_y=lr_y)
-        self.lr_x = lr_x
-        self.lr_y = lr_y
+        self._set_rates(lr_x, lr_y)
 
 
 class Extragradient(_TwoRates):
@@ -63,8 +61,8 @@ class Extragradient(_TwoRates):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         x_set: Where x lives.
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.
@@ -97,8 +95,8 @@ class PastExtragradient(_TwoRates):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         x_set: Where x lives.
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.
@@ -137,8 +135,8 @@ class OptimisticGDA(_TwoRates):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         x_set: Where x lives.
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.
@@ -190,7 +188,7 @@ class AdaptiveExtragradient(DirectStepper):
         rowwise: bool = False,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
-        self._check_rates(scale=scale)
+        self._check_positive(scale=scale)
         self.scale = scale
 
     def _step(self, closure: Closure) -> _Result:
@@ -244,7 +242,7 @@ class UniversalMirrorProx(DirectStepper):
         rowwise: bool = False,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
-        self._check_rates(diameter=diameter, gradient_guess=gradient_guess)
+        self._check_positive(diameter=diameter, gradient_guess=gradient_guess)
         self.diameter = diameter
         self.gradient_guess = gradient_guess
 

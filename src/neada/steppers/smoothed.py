@@ -30,8 +30,9 @@ class SmoothedAGDA(DirectStepper):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate :math:`\tau_1`.
-        lr_y: The learning rate :math:`\tau_2`.
+        lr_x: The learning rate :math:`\tau_1`; with `rowwise`, also a float64 tensor with one per
+            row.
+        lr_y: The learning rate :math:`\tau_2`, likewise.
         pull: The weight :math:`p` of the pull.
         follow: The share :math:`b` by which the centre follows, in (0, 1].
         x_set: Where x lives.
@@ -43,8 +44,8 @@ class SmoothedAGDA(DirectStepper):
         self,
         x: Iterable[Tensor],
         y: Iterable[Tensor],
-        lr_x: float,
-        lr_y: float,
+        lr_x: Scalar,
+        lr_y: Scalar,
         *,
         pull: float = 1.0,
         follow: float = 0.1,
@@ -53,10 +54,9 @@ class SmoothedAGDA(DirectStepper):
         rowwise: bool = False,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
-        self._check_rates(lr_x=lr_x, lr_y=lr_y, pull=pull)
+        self._set_rates(lr_x, lr_y)
+        self._check_positive(pull=pull)
         check_number("follow", follow, most=1.0)
-        self.lr_x = lr_x
-        self.lr_y = lr_y
         self.pull = pull
         self.follow = follow
 

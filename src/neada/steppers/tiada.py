@@ -24,8 +24,8 @@ class _TimeScales(DirectStepper):
         self,
         x: Iterable[Tensor],
         y: Iterable[Tensor],
-        lr_x: float,
-        lr_y: float,
+        lr_x: Scalar,
+        lr_y: Scalar,
         alpha: float,
         beta: float,
         x_set: Set | None,
@@ -33,14 +33,12 @@ class _TimeScales(DirectStepper):
         rowwise: bool,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
-        self._check_rates(lr_x=lr_x, lr_y=lr_y)
+        self._set_rates(lr_x, lr_y)
         if not 0.0 < beta < alpha < 1.0:
             raise ValueError(
                 f"the exponents must satisfy 0 < beta < alpha < 1 (alpha is x's), got alpha="
                 f"{alpha} and beta={beta}"
             )
-        self.lr_x = lr_x
-        self.lr_y = lr_y
         self.alpha = alpha
         self.beta = beta
 
@@ -66,8 +64,8 @@ class TiAda(_TimeScales):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         alpha: The exponent of x.
         beta: The exponent of y, smaller.
         scope: "player" for scalar sums, "coordinate" for one per coordinate.
@@ -83,8 +81,8 @@ class TiAda(_TimeScales):
         self,
         x: Iterable[Tensor],
         y: Iterable[Tensor],
-        lr_x: float = 1.0,
-        lr_y: float = 1.0,
+        lr_x: Scalar = 1.0,
+        lr_y: Scalar = 1.0,
         *,
         alpha: float = 0.6,
         beta: float = 0.4,
@@ -98,7 +96,7 @@ class TiAda(_TimeScales):
     ) -> None:
         super().__init__(x, y, lr_x, lr_y, alpha, beta, x_set, y_set, rowwise)
         check_choice("scope", scope, ("player", "coordinate"))
-        self._check_rates(v0_x=v0_x, v0_y=v0_y)
+        self._check_positive(v0_x=v0_x, v0_y=v0_y)
         self.scope = scope
         self.v0 = {"x": v0_x, "y": v0_y}
         self.eps = eps
@@ -147,8 +145,8 @@ class TiAdaAdam(_TimeScales):
     Args:
         x: The tensors that are minimised over.
         y: The tensors that are maximised over.
-        lr_x: The learning rate of x.
-        lr_y: The learning rate of y.
+        lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
+        lr_y: The learning rate of y, likewise.
         alpha: The exponent of x.
         beta: The exponent of y, smaller.
         betas: Decay of the first and of the second moment.
@@ -166,8 +164,8 @@ class TiAdaAdam(_TimeScales):
         self,
         x: Iterable[Tensor],
         y: Iterable[Tensor],
-        lr_x: float = 1e-3,
-        lr_y: float = 1e-3,
+        lr_x: Scalar = 1e-3,
+        lr_y: Scalar = 1e-3,
         *,
         alpha: float = 0.6,
         beta: float = 0.4,
