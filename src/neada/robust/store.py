@@ -162,6 +162,7 @@ class PerturbationStore:
         if not path.exists():
             beginning = path.with_name(path.name + ".new")
             np.lib.format.open_memmap(beginning, mode="w+", dtype=expected, shape=self._shape)
+            _reserve(beginning)
             os.replace(beginning, path)
             sync_directory(path)
         try:
@@ -230,3 +231,15 @@ class PerturbationStore:
                 f"{places.max()}"
             )
         return places
+
+
+def _reserve(path: Path) -> None:
+    """Give a file its disk space now: a hole that the disk cannot fill later would be a crash."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    except OSError:
+        path.unlink()
+        raise
