@@ -78,7 +78,7 @@ def new_figure(
 
 def shared_legend(figure: "Figure", axes: Sequence["Axes"], num_columns: int = 4) -> None:
     """One legend below all panels, every label once."""
-    found: dict[str, "Artist"] = {}
+    found: dict[str, Artist] = {}
     for panel in axes:
         handles, labels = panel.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):

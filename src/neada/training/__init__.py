@@ -1,0 +1,23 @@
+"""Robust training from a config: epochs or a budget, evaluation, metrics, checkpoints, resume.
+
+>>> from neada import training
+>>> config = training.TrainConfig(data="synthetic", method="neada-adam", budget=60, eval_eps=(0.5,))
+>>> result = training.train(config)
+>>> result.status.name, result.calls
+('FINISHED', 60)
+"""
+
+from neada.training.config import TrainConfig
+from neada.training.loop import train
+from neada.training.reopen import TrainedRun, open_run
+from neada.training.result import Progress, TrainResult, TrainStatus
+
+__all__ = [
+    "Progress",
+    "TrainConfig",
+    "TrainResult",
+    "TrainStatus",
+    "TrainedRun",
+    "open_run",
+    "train",
+]

@@ -1,0 +1,93 @@
+"""How good a model is: clean, attacked, and on its worst group."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from neada import attacks
+from neada.data import Dataset
+from neada.training.config import TrainConfig
+from neada.training.groups import groups_of
+
+__all__ = ["Interrupted", "evaluate"]
+
+_CHUNK = 1000
+
+
+class Interrupted(Exception):  # noqa: N818 (a signal, not an error)
+    """Somebody wants the evaluation to stop."""
+
+
+def evaluate(
+    config: TrainConfig,
+    model: nn.Module,
+    data: Dataset,
+    num_samples: int | None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> dict[str, float]:
+    """Accuracies on the test set and, where there is one, on the held-out part.
+
+    Args:
+        config: Which attack, which epsilons.
+        model: The network.
+        data: What it was trained on.
+        num_samples: How many samples of each part to look at; None for all.
+        interrupted: Asked between chunks whether to give up.
+
+    Returns:
+        ``test_clean``, ``test_0.05`` and so on, ``held_out_...`` likewise; with groups also
+        ``test_worst_group``.
+
+    Raises:
+        Interrupted: `interrupted` said so.
+    """
+    found: dict[str, float] = {}
+    valid_range = data.valid_range if config.eval_clip else None
+    for part, (x, y) in data.splits.items():
+        if part == "train":
+            continue
+        name = part.replace("-", "_")
+        x, y = x[:num_samples], y[:num_samples]
+        accuracy = attacks.robust_accuracy(
+            model,
+            _chunks(x, y, interrupted),
+            config.attack,
+            config.eval_eps,
+            norm=config.eval_norm,
+            valid_range=valid_range,
+        )
+        found[f"{name}_clean"] = accuracy.clean
+        found |= {f"{name}_{eps:g}": share for eps, share in accuracy.attacked.items()}
+        if config.objective == "group":
+            groups = groups_of(data, part)[: len(x)]
+            found[f"{name}_worst_group"] = _worst_group(model, x, y, groups, interrupted)
+    return found
+
+
+def _chunks(
+    x: Tensor, y: Tensor, interrupted: Callable[[], bool]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    for begin in range(0, len(x), _CHUNK):
+        if interrupted():
+            raise Interrupted
+        yield x[begin : begin + _CHUNK], y[begin : begin + _CHUNK]
+
+
+def _worst_group(
+    model: nn.Module, x: Tensor, y: Tensor, groups: Tensor, interrupted: Callable[[], bool]
+) -> float:
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            right = torch.cat(
+                [model(v).argmax(1) == targets for v, targets in _chunks(x, y, interrupted)]
+            )
+    finally:
+        for part, mode in modes:
+            part.training = mode
+    totals = torch.bincount(groups)
+    hits = torch.bincount(groups[right], minlength=len(totals))
+    present = totals > 0
+    return float((hits[present] / totals[present]).min())

@@ -1,0 +1,143 @@
+"""The two players of a training run: an objective, the model's optimizer, and how they move."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from neada import robust
+from neada.data import Dataset
+from neada.robust.counters import RobustInfo
+from neada.training.config import Method, TrainConfig
+from neada.training.optimizers import adversary, model_optimizer, rule
+
+__all__ = ["STORE_FILE", "Game", "InputGame"]
+
+STORE_FILE = "perturbations.npy"
+_MOST_INNER_STEPS = 1_000_000
+
+
+class Game(Protocol):
+    """What the training loop needs of a pair of players."""
+
+    @property
+    def calls(self) -> int:
+        """Gradients of both players and values so far."""
+
+    @property
+    def x_steps(self) -> int:
+        """Steps of the model so far."""
+
+    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
+        """Move both players on a batch."""
+
+    def commit(self) -> None:
+        """Make permanent what is kept outside of the state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, bit for bit; the model's own parameters aside."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class InputGame:
+    """The adversary perturbs the inputs: `WRM` or `NormBall`.
+
+    Args:
+        config: What is asked for.
+        model: The network.
+        data: What it is trained on.
+        folder: Of the run, for a store of perturbations on disk.
+    """
+
+    def __init__(
+        self, config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
+    ) -> None:
+        self.store = _store(config, data, folder)
+        self.objective = _objective(config, model, data, self.store)
+        self.objective.max_calls = config.budget
+        self.x_optimizer = model_optimizer(config, model.parameters())
+
+    @property
+    def calls(self) -> int:
+        """Gradients of both players and values so far."""
+        return self.objective.total_calls
+
+    @property
+    def x_steps(self) -> int:
+        """Steps of the model so far."""
+        return self.objective.outer_steps
+
+    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
+        """Perturb the batch, then move the model."""
+        known = None if self.store is None else ids
+        return self.objective.step(self.x_optimizer, inputs, targets, ids=known)
+
+    def commit(self) -> None:
+        """Make the stored perturbations permanent."""
+        if self.store is not None:
+            self.store.commit()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, inner states, the store, and the model's optimizer."""
+        return {
+            "objective": self.objective.state_dict(),
+            "x_optimizer": self.x_optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.objective.load_state_dict(state_dict["objective"])
+        self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
+
+
+def _objective(
+    config: TrainConfig, model: nn.Module, data: Dataset, store: robust.PerturbationStore | None
+) -> robust.WRM | robust.NormBall:
+    released = config.stop == "released"
+    loss = nn.functional.cross_entropy
+    norm = config.norm or ("batch" if released else "frozen")
+    keep_box = not released if config.box is None else config.box
+    common: dict[str, Any] = {
+        "y_optimizer": adversary(config),
+        "stopping": rule(config),
+        "measure": "batch" if released else "sample",
+        "test": "last" if released else "current",
+        "dropout": config.dropout or ("on" if released else "off"),
+        "per_sample": config.per_sample,
+        "store": store,
+        "box": data.valid_range if keep_box else None,
+        "max_inner_steps": _MOST_INNER_STEPS,
+    }
+    if config.objective == "wrm":
+        return robust.WRM(model, loss, config.gamma, norm=norm, **common)
+    if config.lr_y is None and Method.parse(config.method).optimizer == "adam":
+        # A ball has a scale of its own, from which its default optimizer is made.
+        common["y_optimizer"] = None
+    generator = torch.Generator().manual_seed(config.seed) if config.random_start else None
+    return robust.NormBall(
+        model,
+        loss,
+        config.radius,
+        config.ball_norm,
+        random_start=config.random_start,
+        generator=generator,
+        norm_layers=norm,
+        **common,
+    )
+
+
+def _store(
+    config: TrainConfig, data: Dataset, folder: Path | None
+) -> robust.PerturbationStore | None:
+    if config.warm_start == "none":
+        return None
+    path = None
+    if config.warm_start == "disk":
+        if folder is None:
+            raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
+        path = folder / STORE_FILE
+    x = data.x_train
+    return robust.PerturbationStore(len(x), x.shape[1:], x.dtype, path)

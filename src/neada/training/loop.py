@@ -1,0 +1,236 @@
+"""The training loop, written out."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from neada import data as datasets
+from neada import models
+from neada.data import Batches, Dataset
+from neada.steppers.base import BudgetExhausted
+from neada.training.config import TrainConfig
+from neada.training.evaluation import Interrupted, evaluate
+from neada.training.game import Game, InputGame
+from neada.training.groups import GroupGame, TiAdaGame, groups_of
+from neada.training.meter import Meter, Schedule
+from neada.training.record import Record, check_finite
+from neada.training.result import Progress, TrainResult, TrainStatus
+from neada.training.signals import listening
+
+__all__ = ["load_data", "make_model", "train"]
+
+_EVALUATIONS, _ROWS = 10, 100
+
+
+def train(
+    config: TrainConfig,
+    folder: Path | str | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    model: nn.Module | None = None,
+    data: Dataset | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint_seconds: float = 60.0,
+    tensorboard: bool = False,
+) -> TrainResult:
+    """Train a model robustly, as a config says.
+
+    Every row of the metrics has the gradient calls and steps of the model so far, the means of
+    loss, objective value, perturbation and inner steps since the last row, and the seconds;
+    evaluations add ``test_clean``, ``test_0.05`` and so on, and ``held_out_...`` where the data
+    have such a part. The last row always has all of them.
+
+    With a folder there are checkpoints: every so often, at the end of every epoch, and when a
+    signal (SIGINT, SIGTERM) asks to stop. A run that was killed at any moment and is resumed gives
+    the same rows, times aside, and the same model as one that was left alone.
+
+    Args:
+        config: What to do.
+        folder: Where to write the run; None writes nothing, and signals do what they always do.
+        resume: Go on with the run in the folder; without one there, begin.
+        overwrite: Replace the run in the folder.
+        model: A network of one's own instead of ``config.model``; it is trained in place.
+        data: Data of one's own instead of ``config.data``.
+        progress: Called after every step.
+        checkpoint_seconds: The longest time between checkpoints.
+        tensorboard: Write the metrics for TensorBoard too (the extra `tensorboard`).
+
+    Returns:
+        The model, the metrics, and how it ended.
+
+    Raises:
+        ValueError: The parts of the config do not fit each other, the data, or the run to resume.
+        FileExistsError: The folder holds a run already.
+        OSError: Something could not be written; the last checkpoint is still there.
+
+    Example:
+        >>> config = TrainConfig(data="synthetic", budget=100, lr_x=0.01, eval_eps=(0.5,))
+        >>> result = train(config)
+        >>> result.calls, sorted(result.accuracies)
+        (100, ['test_0.5', 'test_clean'])
+    """
+    data = load_data(config) if data is None else data
+    model = make_model(config, data) if model is None else model
+    folder = None if folder is None else Path(folder)
+    with (
+        _own_threads(config.threads),
+        torch.random.fork_rng(devices=[]),
+        listening(active=folder is not None) as stop,
+        contextlib.closing(
+            Record(config, folder, resume=resume, overwrite=overwrite, tensorboard=tensorboard)
+        ) as record,
+    ):
+        torch.default_generator.manual_seed(config.seed)
+        game = _make_game(config, model, data, folder)
+        groups = groups_of(data)
+        batches = Batches(
+            data.x_train, data.y_train, config.batch_size, seed=config.seed, extras=[groups]
+        )
+        meter = Meter()
+        rows_due = Schedule(config.log_every, _ROWS)
+        evaluations_due = Schedule(config.eval_every, _EVALUATIONS)
+        used_up = complete = False
+        accuracy: float | None = None
+
+        def state() -> dict[str, Any]:
+            check_finite(model)
+            game.commit()
+            return {
+                "model": model.state_dict(),
+                "game": game.state_dict(),
+                "batches": batches.state_dict(),
+                "rng": torch.get_rng_state(),
+                "meter": meter.state_dict(),
+                "num_rows": rows_due.num_passed,
+                "num_evaluations": evaluations_due.num_passed,
+                "used_up": used_up,
+                "complete": complete,
+                "threads": torch.get_num_threads(),
+                "data": dict(data.checksums),
+            }
+
+        def ended(status: TrainStatus, message: str) -> TrainResult:
+            counts = (game.calls, game.x_steps, record.elapsed())
+            return TrainResult(status, message, model, record.rows, *counts, folder)
+
+        if record.state is not None:
+            saved = record.state
+            if saved["data"] != dict(data.checksums):
+                raise ValueError("the data are not those that the run was started with")
+            model.load_state_dict(saved["model"])
+            game.load_state_dict(saved["game"])
+            batches.load_state_dict(saved["batches"])
+            torch.set_rng_state(saved["rng"])
+            meter.load_state_dict(saved["meter"])
+            rows_due.num_passed = saved["num_rows"]
+            evaluations_due.num_passed = saved["num_evaluations"]
+            used_up, complete = saved["used_up"], saved["complete"]
+            torch.set_num_threads(saved["threads"])
+        first_part = _part(config, game, batches)
+        began = time.perf_counter()
+        endless = batches.endless()
+        try:
+            while not complete:
+                part = _part(config, game, batches)
+                done = used_up or part >= 1.0
+
+                # A row, with an evaluation now and then and at the end.
+                at = (game.calls, part)
+                if done or rows_due.is_due(*at) or evaluations_due.is_due(*at):
+                    found: dict[str, float] = {}
+                    if done or evaluations_due.is_due(*at):
+                        num_samples = None if done else config.eval_samples
+                        try:
+                            found = evaluate(config, model, data, num_samples, stop)
+                            accuracy = found["test_clean"]
+                        except Interrupted:
+                            pass
+                    if not stop.asked or found:
+                        row = {"calls": game.calls, "x_steps": game.x_steps, "epoch": batches.epoch}
+                        seconds = round(record.elapsed(), 3)
+                        record.append({**row, **meter.means(), **found, "seconds": seconds})
+                        rows_due.tick(*at)
+                        evaluations_due.tick(*at)
+                        complete = done
+
+                # A checkpoint: by the clock, after an epoch, at the end, before leaving.
+                epoch_ended = batches.batch == 0 and batches.epoch > 0
+                by_clock = record.since_saved() >= checkpoint_seconds
+                if complete or stop.asked or epoch_ended or by_clock:
+                    record.save(state())
+                if complete:
+                    break
+                if stop.asked:
+                    words = "interrupted; the checkpoint is written, resume goes on from here"
+                    return ended(TrainStatus.INTERRUPTED, words)
+
+                # A batch: the adversary, then the model.
+                inputs, targets, ids, group_ids = next(endless)
+                try:
+                    info = game.step(inputs, targets, ids, group_ids)
+                except BudgetExhausted:
+                    used_up = True
+                    continue
+                meter.add(info)
+                if progress is not None:
+                    part = _part(config, game, batches)
+                    pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
+                    counts = (game.calls, game.x_steps, info.loss, info.inner_steps, accuracy)
+                    progress(Progress(part, *counts, seconds_left=pace * (1.0 - part)))
+        except FloatingPointError as error:
+            return ended(TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}")
+        record.seal()
+        return ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
+
+
+def load_data(config: TrainConfig) -> Dataset:
+    """The data that a config speaks of."""
+    return datasets.load(
+        config.data, folder=config.data_folder, seed=config.data_seed, download=config.download
+    )
+
+
+def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
+    """The model that a config speaks of, freshly initialised."""
+    name = config.model_name
+    model = models.make(name, data.input_shape, data.num_classes, seed=config.seed)
+    if config.channels_last or (config.channels_last is None and name == "cnn"):
+        # The convolutions give their layout on to what follows them.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def _make_game(config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None) -> Game:
+    if config.objective != "group":
+        return InputGame(config, model, data, folder)
+    return (TiAdaGame if config.method == "tiada" else GroupGame)(config, model, data)
+
+
+def _part(config: TrainConfig, game: Game, batches: Batches) -> float:
+    """How much of the run is done, from 0 to 1."""
+    parts = []
+    if config.budget is not None:
+        parts.append(game.calls / config.budget)
+    if config.epochs is not None:
+        parts.append(
+            (batches.epoch * len(batches) + batches.batch) / (config.epochs * len(batches))
+        )
+    return min(1.0, max(parts))
+
+
+@contextlib.contextmanager
+def _own_threads(num_threads: int | None) -> Iterator[None]:
+    """A number of threads for the block; afterwards what it was."""
+    before = torch.get_num_threads()
+    try:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        yield
+    finally:
+        torch.set_num_threads(before)

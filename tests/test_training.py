@@ -1,0 +1,541 @@
+"""Training: the loop against hand-written ones, budgets, evaluation, resume, and how runs end."""
+
+import dataclasses
+import errno
+import json
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from neada import attacks, data, models
+from neada.data import Batches, Dataset
+from neada.runs import Checkpoints, Run
+from neada.training import Progress, TrainConfig, TrainStatus, open_run, train
+from neada.training.meter import Schedule
+
+SMALL = TrainConfig(data="synthetic", lr_x=0.01, lr_y=0.05, batch_size=32, eval_eps=(0.3,))
+
+
+def tiny_data(valid_range: tuple[float, float] | None = None) -> Dataset:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(120, 2, generator=generator)
+    y = (x.sum(1) > 1.0).long()
+    groups = (x[:, 0] > 0.7).long()
+    return Dataset(
+        *("tiny", x[:90], y[:90], x[90:], y[90:], 2, valid_range),
+        x_held_out=x[80:],
+        y_held_out=y[80:],
+        groups_train=groups[:90],
+        groups_test=groups[90:],
+        checksums={"x": "of this test"},
+    )
+
+
+def config(**changes: Any) -> TrainConfig:
+    return dataclasses.replace(SMALL, **{"budget": 120, **changes})
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: v for name, v in row.items() if name != "seconds"} for row in rows]
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+# The numbers, against loops written by hand.
+
+
+def by_hand(
+    adaptive: bool, lr_x: float, lr_y: float, gamma: float, scale: float, budget: int
+) -> tuple[Tensor, int, int]:
+    """The released loop in plain torch: everything by `backward`, a fresh Adam with every batch."""
+    points = tiny_data()
+    model = models.make("mlp", (2,), 2, seed=0)
+    x_adam = torch.optim.Adam(model.parameters(), lr=lr_x)
+    calls = t = 0
+    for inputs, targets, _ in Batches(points.x_train, points.y_train, 32, seed=0).endless():
+        z = inputs.clone().requires_grad_()
+        y_adam = torch.optim.Adam([z], lr=lr_y)
+        steps = 0
+        while True:
+            if calls == budget:
+                return weights(model), t, calls
+            distance = (z - inputs).square().sum(1).mean()
+            loss = nn.functional.cross_entropy(model(z), targets)
+            y_adam.zero_grad()
+            (gamma * distance - loss).backward()
+            calls, steps = calls + 1, steps + 1
+            assert z.grad is not None
+            squared = float(z.grad.square().sum())
+            y_adam.step()
+            enough = squared <= scale / (t + 1) or steps >= max(1, t)
+            if enough if adaptive else steps == 5:
+                break
+        if calls == budget:
+            return weights(model), t, calls
+        x_adam.zero_grad()
+        nn.functional.cross_entropy(model(z.detach()), targets).backward()
+        x_adam.step()
+        calls, t = calls + 1, t + 1
+    raise AssertionError
+
+
+@pytest.mark.parametrize("method", ["neada-adam", "adam-5"])
+def test_the_released_loop_is_what_it_is_in_plain_torch(method: str) -> None:
+    result = train(
+        config(method=method, stop="released", stop_scale=1e-3, gamma=0.7), data=tiny_data()
+    )
+    expected, x_steps, calls = by_hand("neada" in method, 0.01, 0.05, 0.7, 1e-3, 120)
+    assert (result.x_steps, result.calls) == (x_steps, calls)
+    torch.testing.assert_close(weights(result.model), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_group_training_without_a_regulariser_is_exponentiated_gradient() -> None:
+    points = tiny_data()
+    result = train(
+        config(objective="group", method="sgd-1", lr_y=None, regulariser="none", budget=40),
+        data=points,
+    )
+    model = models.make("mlp", (2,), 2, seed=0)
+    assert points.groups_train is not None
+    y = torch.bincount(points.groups_train).float()
+    y /= y.sum()
+    batches = Batches(
+        points.x_train, points.y_train, 32, seed=0, extras=[points.groups_train]
+    ).endless()
+    for _ in range(20):
+        inputs, targets, _, groups = next(batches)
+        losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+        means = torch.stack([losses[groups == g].mean() for g in (0, 1)])
+        gradients = torch.autograd.grad((y * means).sum(), list(model.parameters()))
+        y = y * (0.01 * means.detach()).exp()
+        y /= y.sum()
+        with torch.no_grad():
+            for p, gradient in zip(model.parameters(), gradients, strict=True):
+                p -= 0.01 * gradient
+    assert result.calls == 40
+    torch.testing.assert_close(weights(result.model), weights(model), rtol=1e-4, atol=1e-6)
+
+
+# Budgets, rows, evaluations.
+
+
+@pytest.mark.parametrize("budget", [1, 2, 47])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"method": "neada-adam"},
+        {"method": "sgd-7"},
+        {"objective": "ball", "radius": 0.2},
+        {"objective": "group", "method": "neada-adam", "lr_y": 0.1},
+        {"objective": "group", "method": "tiada"},
+    ],
+    ids=str,
+)
+def test_no_call_more_than_the_budget(budget: int, kind: dict[str, Any]) -> None:
+    result = train(config(budget=budget, **kind), data=tiny_data())
+    assert result.status is TrainStatus.FINISHED
+    # A joint step of both players costs two, so one call may be left.
+    assert budget - (kind.get("method") == "tiada") <= result.calls <= budget
+    assert result.rows[-1]["calls"] == result.calls
+    assert "test_clean" in result.rows[-1]
+
+
+def test_epochs_end_after_so_many_passes() -> None:
+    result = train(config(budget=None, epochs=3, method="adam-2"), data=tiny_data())
+    assert (result.x_steps, result.calls) == (9, 27)  # 90 samples are three batches of 32
+    assert result.rows[-1]["epoch"] == 3
+
+
+def test_rows_have_the_means_since_the_last_one() -> None:
+    every = train(config(log_every=1, eval_every=120, method="adam-1"), data=tiny_data())
+    coarse = train(config(log_every=10, eval_every=120, method="adam-1"), data=tiny_data())
+    assert [row["calls"] for row in coarse.rows] == list(range(10, 121, 10))
+    for i, row in enumerate(coarse.rows):
+        losses = [fine["loss"] for fine in every.rows[5 * i : 5 * i + 5]]
+        assert row["loss"] == pytest.approx(sum(losses) / 5)
+        assert row["inner_steps"] == 1.0
+
+
+def test_evaluations_are_those_of_the_attacks() -> None:
+    points = tiny_data((0.0, 1.0))
+    result = train(config(eval_every=30, eval_eps=(0.1, 0.3)), data=points)
+    with_accuracies = [row["calls"] for row in result.rows if "test_clean" in row]
+    assert len(with_accuracies) == 4 and with_accuracies[-1] == 120
+    for part in ("test", "held-out"):
+        x, y = points.splits[part]
+        expected = attacks.robust_accuracy(
+            result.model, [(x, y)], "fgsm", (0.1, 0.3), valid_range=(0.0, 1.0)
+        )
+        name = part.replace("-", "_")
+        assert result.accuracies[f"{name}_clean"] == expected.clean
+        assert result.accuracies[f"{name}_0.1"] == expected.attacked[0.1]
+        assert result.accuracies[f"{name}_0.3"] == expected.attacked[0.3]
+
+
+def test_evaluations_in_between_may_look_at_fewer_samples() -> None:
+    points = tiny_data()
+    seen: list[int] = []
+
+    class Counting(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            if not self.training:
+                seen.append(len(inputs))
+            return super().forward(inputs)
+
+    train(config(eval_every=60, eval_samples=7), data=points, model=Counting(2, 2))
+    assert set(seen) == {7, 30, 40}
+
+
+def test_the_worst_group_is_reported() -> None:
+    points = tiny_data()
+    result = train(config(objective="group"), data=points)
+    model = result.model.eval()
+    right = model(points.x_test).argmax(1) == points.y_test
+    assert points.groups_test is not None
+    shares = [right[points.groups_test == g].float().mean().item() for g in (0, 1)]
+    assert result.accuracies["test_worst_group"] == pytest.approx(min(shares))
+
+
+def test_progress_hears_every_step() -> None:
+    heard: list[Progress] = []
+    result = train(config(eval_every=40), data=tiny_data(), progress=heard.append)
+    assert [at.x_steps for at in heard] == list(range(1, result.x_steps + 1))
+    parts = [at.part for at in heard]
+    assert parts == sorted(parts) and 0.0 < parts[0] <= parts[-1] <= 1.0
+    assert heard[0].accuracy is None and heard[-1].accuracy is not None
+
+
+def test_schedules_go_by_calls_or_by_the_part_that_is_done() -> None:
+    schedule = Schedule(None, in_all=4)
+    due = []
+    for part in (0.1, 0.25, 0.3, 0.8, 1.0):
+        due.append(schedule.is_due(0, part))
+        schedule.tick(0, part)
+    assert due == [False, True, False, True, True]
+
+
+# Nothing global.
+
+
+def test_training_leaves_global_randomness_and_threads_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = train(config(budget=30), data=tiny_data(), model=dropping())
+    assert torch.equal(torch.rand(3), expected)
+    # And does not depend on it.
+    again = train(config(budget=30), data=tiny_data(), model=dropping())
+    assert torch.equal(weights(first.model), weights(again.model))
+    threads = torch.get_num_threads()
+    heard: list[int] = []
+    train(
+        config(budget=2, threads=threads + 1),
+        data=tiny_data(),
+        progress=lambda at: heard.append(torch.get_num_threads()),
+    )
+    assert heard == [threads + 1] and torch.get_num_threads() == threads
+
+
+def dropping() -> nn.Module:
+    """A network with all that a resume could forget: dropout, and statistics of a batch norm."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(11)
+        return nn.Sequential(
+            nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ELU(), nn.Dropout(0.3), nn.Linear(8, 2)
+        )
+
+
+# Resume, bit for bit.
+
+
+class _Stop(Exception):  # noqa: N818
+    pass
+
+
+def stopping_after(num_steps: int) -> Callable[[Progress], None]:
+    def hear(at: Progress) -> None:
+        if at.x_steps >= num_steps:
+            raise _Stop
+
+    return hear
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"norm": "batch", "dropout": "on"},
+        {"method": "amsgrad-3"},
+        {"per_sample": True},
+        {"warm_start": "memory"},
+        {"warm_start": "disk"},
+        {"objective": "ball", "radius": 0.2, "random_start": True},
+        {"objective": "group", "lr_y": 0.1},
+        {"objective": "group", "regulariser": "chi2", "adjustment": 0.1},
+        {"objective": "group", "method": "tiada"},
+    ],
+    ids=str,
+)
+def test_a_run_that_broke_off_goes_on_bit_for_bit(tmp_path: Path, kind: dict[str, Any]) -> None:
+    asked = config(budget=80, **{"lr_y": 0.05, **kind})
+    whole = train(asked, tmp_path / "whole", data=tiny_data(), model=dropping())
+    for after in (2, 5):
+        folder = tmp_path / f"run-{after}"
+        with pytest.raises(_Stop):
+            train(
+                asked,
+                folder,
+                data=tiny_data(),
+                model=dropping(),
+                progress=stopping_after(after),
+                checkpoint_seconds=1e-9 if after == 2 else 1e9,
+            )
+        torch.rand(7)  # the state of the outside does not matter
+        result = train(asked, folder, resume=True, data=tiny_data(), model=dropping())
+        assert result.status is TrainStatus.FINISHED
+        assert without_times(result.rows) == without_times(whole.rows)
+        for name, tensor in whole.model.state_dict().items():
+            assert torch.equal(result.model.state_dict()[name], tensor), name
+        run = Run(folder)
+        assert run.trouble(dataclasses.asdict(asked)) == ""
+        assert without_times(run.rows()) == without_times(whole.rows)
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    first = train(config(), tmp_path, data=tiny_data())
+    again = train(config(), tmp_path, resume=True, data=tiny_data())
+    assert again.rows == first.rows and again.calls == first.calls
+    assert torch.equal(weights(again.model), weights(first.model))
+    assert Run(tmp_path).trouble(dataclasses.asdict(config())) == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_the_batch_and_leaves_a_checkpoint(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    whole = train(config(), data=tiny_data())
+    before = signal.getsignal(number)
+
+    def interrupt(at: Progress) -> None:
+        if at.x_steps == 4:
+            os.kill(os.getpid(), number)
+
+    folder = tmp_path / "run"
+    result = train(config(), folder, data=tiny_data(), progress=interrupt)
+    assert result.status is TrainStatus.INTERRUPTED and "resume" in result.message
+    assert result.x_steps == 4
+    assert signal.getsignal(number) == before
+    assert len(Checkpoints(folder).paths()) >= 1
+    assert not (folder / "result.json").exists()
+    resumed = train(config(), folder, resume=True, data=tiny_data())
+    assert without_times(resumed.rows) == without_times(whole.rows)
+
+
+def test_a_signal_during_an_evaluation_is_heard_and_nothing_is_lost(tmp_path: Path) -> None:
+    asked = config(eval_every=40)
+    points = tiny_data()
+
+    class Signalling(nn.Linear):
+        num_evaluated = 0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            if not self.training:
+                Signalling.num_evaluated += 1
+                if Signalling.num_evaluated == 4:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            return super().forward(inputs)
+
+    def model() -> nn.Module:
+        torch.default_generator.manual_seed(2)
+        return Signalling(2, 2)
+
+    broken = train(asked, tmp_path / "run", data=points, model=model())
+    assert broken.status is TrainStatus.INTERRUPTED
+    resumed = train(asked, tmp_path / "run", resume=True, data=points, model=model())
+    whole = train(asked, data=points, model=model())
+    assert resumed.status is TrainStatus.FINISHED
+    assert without_times(resumed.rows) == without_times(whole.rows)
+
+
+def test_training_works_outside_of_the_main_thread(tmp_path: Path) -> None:
+    results = []
+    worker = threading.Thread(
+        target=lambda: results.append(train(config(), tmp_path, data=tiny_data()))
+    )
+    worker.start()
+    worker.join()
+    assert results[0].status is TrainStatus.FINISHED
+
+
+def test_a_damaged_newest_checkpoint_falls_back_and_still_ends_the_same(tmp_path: Path) -> None:
+    whole = train(config(warm_start="disk"), tmp_path / "whole", data=tiny_data())
+    folder = tmp_path / "run"
+    with pytest.raises(_Stop):
+        train(
+            config(warm_start="disk"),
+            folder,
+            data=tiny_data(),
+            progress=stopping_after(6),
+            checkpoint_seconds=1e-9,
+        )
+    newest = Checkpoints(folder).paths()[-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="damaged"):
+        result = train(config(warm_start="disk"), folder, resume=True, data=tiny_data())
+    assert without_times(result.rows) == without_times(whole.rows)
+
+
+# How runs end badly.
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path,
+) -> None:
+    asked = config(method="sgd-1", budget=None, epochs=40)
+
+    class Breaking(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            broken = self.training and self.num_seen > 60
+            self.num_seen += self.training
+            return super().forward(inputs) * (math.nan if broken else 1.0)
+
+        num_seen = 0
+
+    result = train(asked, tmp_path, data=tiny_data(), model=Breaking(2, 2))
+    assert result.status is TrainStatus.NON_FINITE
+    assert "gradient calls" in result.message and "\n" not in result.message
+    assert bool(weights(result.model).isfinite().all())
+    assert not (tmp_path / "result.json").exists()
+    state = Checkpoints(tmp_path).load()
+    assert state is not None
+    assert all(bool(tensor.isfinite().all()) for tensor in state["model"].values())
+
+
+def test_a_model_that_overflowed_is_never_a_checkpoint(tmp_path: Path) -> None:
+    asked = config(method="sgd-1", lr_x=1e30, budget=60)
+    result = train(asked, tmp_path, data=tiny_data(), checkpoint_seconds=1e-9)
+    assert result.status is TrainStatus.NON_FINITE
+    for path in Checkpoints(tmp_path).paths():
+        state = torch.load(path, weights_only=True)["model"]
+        assert all(bool(tensor.isfinite().all()) for tensor in state.values())
+
+
+def test_a_full_disk_is_a_sentence_and_the_run_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(config(), data=tiny_data())
+    fsync = os.fsync
+
+    def fill_the_disk(at: Progress) -> None:
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        if at.x_steps == 6:
+            monkeypatch.setattr(os, "fsync", full)
+
+    folder = tmp_path / "run"
+    with pytest.raises(OSError, match="space|disk is full") as caught:
+        train(config(), folder, data=tiny_data(), progress=fill_the_disk)
+    assert caught.value.errno == errno.ENOSPC
+    monkeypatch.setattr(os, "fsync", fsync)
+    resumed = train(config(), folder, resume=True, data=tiny_data())
+    assert without_times(resumed.rows) == without_times(whole.rows)
+
+
+def test_a_run_is_not_overwritten_by_accident(tmp_path: Path) -> None:
+    train(config(budget=20), tmp_path, data=tiny_data())
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        train(config(budget=20), tmp_path, data=tiny_data())
+    with pytest.raises(ValueError, match="budget = 20, not 30"):
+        train(config(budget=30), tmp_path, resume=True, data=tiny_data())
+    result = train(config(budget=30), tmp_path, overwrite=True, data=tiny_data())
+    assert result.calls == 30 and Run(tmp_path).config()["budget"] == 30
+
+
+def test_other_data_are_refused_on_resume(tmp_path: Path) -> None:
+    train(config(budget=20), tmp_path, data=tiny_data())
+    other = dataclasses.replace(tiny_data(), checksums={"x": "other"})
+    with pytest.raises(ValueError, match="the data are not those"):
+        train(config(budget=20), tmp_path, resume=True, data=other)
+
+
+# Runs opened again, and TensorBoard.
+
+
+def test_a_run_can_be_opened_again(tmp_path: Path) -> None:
+    asked = config(budget=60)
+    result = train(asked, tmp_path)
+    run = open_run(tmp_path)
+    assert run.config == asked and run.complete
+    assert run.data.checksums == data.load("synthetic").checksums
+    assert torch.equal(weights(run.model), weights(result.model)) and not run.model.training
+    with pytest.raises(ValueError, match="holds no run"):
+        open_run(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text(json.dumps({"lr": 1.0}))
+    with pytest.raises(ValueError, match="holds no training run"):
+        open_run(tmp_path)
+
+
+def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    result = train(config(budget=40), tmp_path, data=tiny_data(), tensorboard=True)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    found = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert found == [(row["calls"], pytest.approx(row["loss"])) for row in result.rows]
+
+
+# Configs.
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"method": "neada-adm"}, "there is no method 'neada-adm'"),
+        ({"method": "adam-0"}, "there is no method"),
+        ({"objective": "wmr"}, "objective"),
+        ({"data": "mnits"}, "data"),
+        ({"gamma": 0.0}, "gamma must be a finite number greater than 0"),
+        ({"lr_x": math.nan}, "lr_x must be a finite number"),
+        ({"budget": 0}, "budget must be a whole number, at least 1"),
+        ({"eval_eps": (-0.1,)}, "eval_eps must be finite"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"method": "tiada"}, "use it with objective='group'"),
+        ({"objective": "group", "per_sample": True}, "per_sample is about perturbed inputs"),
+        ({"objective": "group", "regulariser": "none"}, "y moves once per batch"),
+        ({"objective": "ball", "stop": "released"}, "authors' inner loop of 'wrm'"),
+        ({"stop": "released", "per_sample": True}, "looks at the whole batch"),
+        ({"random_start": True, "warm_start": "memory"}, "either random or warm"),
+    ],
+    ids=str,
+)
+def test_a_config_that_makes_no_sense_is_one_sentence(
+    fields: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        TrainConfig(**fields)
+
+
+def test_a_config_survives_json() -> None:
+    asked = TrainConfig(data="synthetic", eval_eps=(0.1, 0.5), lr_y=0.08)
+    assert TrainConfig.from_dict(json.loads(json.dumps(dataclasses.asdict(asked)))) == asked
+    assert asked.budget == 1000 and asked.model_name == "mlp"
+
+
+def test_what_needs_a_folder_says_so() -> None:
+    with pytest.raises(ValueError, match="need a run folder"):
+        train(config(), resume=True, data=tiny_data())
+    with pytest.raises(ValueError, match="needs a run folder"):
+        train(config(warm_start="disk"), data=tiny_data())
