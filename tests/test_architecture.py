@@ -80,7 +80,10 @@ def test_files_are_small_and_silent(path: Path) -> None:
 
 
 def test_public_names_are_the_decided_ones() -> None:
-    modules = {"optim", "problems", "sets", "steppers", "stopping"}
+    modules = {
+        *("attacks", "data", "experiments", "models", "optim", "plots", "problems", "report"),
+        *("robust", "runs", "sets", "steppers", "stopping", "training"),
+    }
     functions = {"__version__", "constrain", "methods", "minimax", "MinimaxResult", "Status"}
     assert set(neada.__all__) == modules | functions | set(neada.steppers.__all__)
     assert set(neada.steppers.__all__) == {
@@ -96,6 +99,10 @@ def test_public_names_are_the_decided_ones() -> None:
         *("Set", "WholeSpace", "Box", "NonNegative", "HalfSpace", "L2Ball", "LinfBall", "L1Ball"),
         *("Simplex", "Product"),
     }
+    assert set(neada.robust.__all__) == {
+        *("WRM", "NormBall", "GroupDRO", "PerturbationStore", "certificate"),
+    }
+    assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)
     assert set(neada.optim.__all__) == {
         *("AdaptiveSGD", "GeneralizedAdaGrad", "Backtracking", "StochasticLineSearch", "AdGD"),
         *("Polyak", "SPS", "DecSPS", "HazanKakade", "SCAdaNGD", "KT", "COCOB", "CoinBetting"),

@@ -1,20 +1,20 @@
-"""The demo runs, shows its table and refuses nonsense."""
+"""The example runs, shows its table and refuses nonsense."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
+ZOO = Path(__file__).parents[1] / "examples" / "zoo.py"
 
 
-def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(DEMO), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, str(ZOO), *arguments], capture_output=True, text=True, check=False
     )
 
 
-def test_the_demo_prints_every_optimizer_with_its_needs() -> None:
-    result = run_demo("--budget", "60")
+def test_the_example_prints_every_optimizer_with_its_needs() -> None:
+    result = run_example("--budget", "60")
     assert result.returncode == 0, result.stderr
     rows = {line.split("  ")[0]: line for line in result.stdout.splitlines()}
     assert "the strong-convexity modulus" in rows["SCAdaNGD"]
@@ -27,7 +27,7 @@ def test_the_demo_prints_every_optimizer_with_its_needs() -> None:
 
 
 def test_a_bad_budget_is_refused() -> None:
-    result = run_demo("--budget", "0")
+    result = run_example("--budget", "0")
     assert result.returncode == 2
     assert "--budget must be at least 1" in result.stderr
     assert "Traceback" not in result.stderr

@@ -1,6 +1,21 @@
 """neada: minimax optimisation that asks nobody for the problem's constants."""
 
-from neada import optim, problems, sets, steppers, stopping
+from neada import (
+    attacks,
+    data,
+    experiments,
+    models,
+    optim,
+    plots,
+    problems,
+    report,
+    robust,
+    runs,
+    sets,
+    steppers,
+    stopping,
+    training,
+)
 from neada.optim.constrain import constrain
 from neada.solve import MinimaxResult, Status, methods, minimax
 from neada.steppers import (
@@ -40,14 +55,23 @@ __all__ = [
     "UniversalMirrorProx",
     "VRAdaGDA",
     "__version__",
+    "attacks",
     "constrain",
+    "data",
+    "experiments",
     "methods",
     "minimax",
+    "models",
     "optim",
+    "plots",
     "problems",
+    "report",
+    "robust",
+    "runs",
     "sets",
     "steppers",
     "stopping",
+    "training",
 ]
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """The zoo with the default method, then three small problems with every one-player optimizer.
 
-    python examples/demo.py [--budget N]
+    python examples/zoo.py [--budget N]
 
 A call is one gradient or one value. A problem counts as solved when the norm of the gradient
 mapping (of the gradient, without a set) is at most 1e-6 at the point the method answers with.

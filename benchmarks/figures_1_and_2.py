@@ -1,0 +1,198 @@
+"""Figures 1 and 2 at the paper's budgets: `neada reproduce` against a Python loop per run.
+
+The plain loop (`plain_loop.py`) plays every method, ratio and seed for itself, as the authors'
+scripts do; it is timed on a part of every run (`--share`) and its time extrapolated, because a run
+costs the same per call from start to end. Both sides use both cores. The numbers of both sides are
+compared on that part.
+
+    python benchmarks/figures_1_and_2.py --share 0.1 --write docs/benchmarks-figures.md
+"""
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import plain_loop
+import torch
+
+from neada.experiments import mccormick
+from neada.experiments.ratios import METHODS, method_name
+from neada.experiments.rules import Array, Family
+from neada.experiments.sweeps import Game, Rows, Sweep, play
+
+QUADRATIC = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
+MCCORMICK = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One method on one figure: all its ratios and seeds."""
+
+    figure: str
+    family: Family
+    nested: bool
+    seeds: int
+    share: float
+
+    @property
+    def budgets(self) -> list[tuple[float, int]]:
+        """The ratios, each with its gradient calls."""
+        table = QUADRATIC if self.figure == "quadratic" else MCCORMICK
+        return [(ratio, int(calls * self.share)) for ratio, calls in table]
+
+    @property
+    def eps(self) -> float:
+        """As in the authors' scripts."""
+        if self.family == "adagrad":
+            return 1e-10
+        return 1e-8 if self.figure == "quadratic" else 0.8
+
+    def starts(self) -> Array:
+        """The starts of x and y, one row per seed."""
+        if self.figure == "quadratic":
+            return np.array([[1.0, 0.01]])
+        rngs = [np.random.default_rng([seed, 1]) for seed in range(self.seeds)]
+        return np.stack([rng.standard_normal(4) for rng in rngs])
+
+
+def play_plainly(job: Job) -> list[Array]:
+    """Every ratio and seed for itself: the norm before each x step, per run."""
+    torch.set_num_threads(1)
+    found = []
+    lr_y = 0.2 if job.figure == "quadratic" else 0.01
+    for ratio, budget in job.budgets:
+        for seed, start in enumerate(job.starts()):
+            half = len(start) // 2
+            noisy = job.figure == "mccormick"
+            norms = plain_loop.play(
+                plain_loop.mccormick if noisy else plain_loop.quadratic,
+                (start[:half].tolist(), start[half:].tolist()),
+                job.family,
+                job.nested,
+                lr_y / ratio,
+                lr_y,
+                budget,
+                eps=job.eps,
+                count_scale=1.0 if noisy else 0.1,
+                noise_std=0.01 if noisy else 0.0,
+                generator=np.random.default_rng(seed) if noisy else None,
+            )
+            found.append(np.array(norms))
+    return found
+
+
+def play_in_rows(job: Job) -> tuple[Array, Array]:
+    """The same as rows of one array: the calls, and the norms of every run there."""
+    starts = job.starts()
+    half = starts.shape[1] // 2
+    noisy = job.figure == "mccormick"
+    lr_y = 0.2 if job.figure == "quadratic" else 0.01
+    ratios = np.repeat([ratio for ratio, _ in job.budgets], len(starts))
+    rows = Rows(
+        np.tile(starts[:, :half], (len(job.budgets), 1)),
+        np.tile(starts[:, half:], (len(job.budgets), 1)),
+        lr_y / ratios,
+        np.full(len(ratios), lr_y),
+        tuple(np.random.default_rng(seed) for _ in job.budgets for seed in range(len(starts))),
+    )
+    game = (
+        Game(mccormick.gradient_x, lambda x, y: x - y, 0.01)
+        if noisy
+        else Game(lambda x, y: 2 * (y - 2 * x), lambda x, y: 2 * x - y)
+    )
+    at = np.arange(0, max(budget for _, budget in job.budgets) + 1, 10)
+    sweep = Sweep(job.family, job.nested, "released", 1.0 if noisy else 0.1, job.eps)
+    norms, _ = play(game, rows, sweep, at)
+    return at, norms
+
+
+def difference(job: Job, plain: list[Array], at: Array, norms: Array) -> float:
+    """The largest relative difference of both sides while neither is below 1e-6 or overflows."""
+    worst = 0.0
+    num_starts = len(job.starts())
+    for row, run in enumerate(plain):
+        budget = job.budgets[row // num_starts][1]
+        for calls, mine in zip(at, norms[:, row], strict=True):
+            if calls > budget - 2 or not np.isfinite(mine) or mine > 1e100:
+                break
+            theirs = run[np.searchsorted(run[:, 0], calls, side="right") - 1, 1]
+            if min(mine, theirs) > 1e-6:
+                worst = max(worst, abs(mine - theirs) / theirs)
+    return worst
+
+
+def timed(function: object, jobs: list[Job], processes: int) -> tuple[float, list[object]]:
+    """Seconds for all jobs on all cores, and what they gave; the pool is warm before."""
+    with ProcessPoolExecutor(processes) as pool:
+        list(pool.map(time.sleep, [0.1] * processes))
+        started = time.perf_counter()
+        results = list(pool.map(function, jobs))  # type: ignore[arg-type]
+        return time.perf_counter() - started, results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--share", type=float, default=0.1, help="part of the plain runs to time")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--write", type=Path)
+    args = parser.parse_args()
+    if not 0.0 < args.share <= 1.0 or args.seeds < 1 or args.processes < 1:
+        parser.error("--share must be in (0, 1], --seeds and --processes at least 1")
+
+    def jobs(share: float) -> list[Job]:
+        return [
+            Job(figure, family, nested, args.seeds, share)
+            for figure in ("mccormick", "quadratic")
+            for family, nested in METHODS
+        ]
+
+    sys.stderr.write("rows, whole budgets ...\n")
+    rows_seconds, _ = timed(play_in_rows, jobs(1.0), args.processes)
+    sys.stderr.write("plain loops ...\n")
+    plain_seconds, plain = timed(play_plainly, jobs(args.share), args.processes)
+    worst = {}
+    for job, found in zip(jobs(args.share), plain, strict=True):
+        name = f"{job.figure} {method_name(job.family, job.nested)}"
+        worst[name] = difference(job, found, *play_in_rows(job))
+    page = report(args, rows_seconds, plain_seconds / args.share, worst)
+    sys.stdout.write(page)
+    if args.write is not None:
+        args.write.write_text(page)
+
+
+def report(
+    args: argparse.Namespace, rows_seconds: float, plain_seconds: float, worst: dict[str, float]
+) -> str:
+    ratio = plain_seconds / rows_seconds
+    lines = [
+        "# Benchmark: Figures 1 and 2",
+        "",
+        f"Written by `python benchmarks/figures_1_and_2.py --share {args.share:g} --seeds "
+        f"{args.seeds}`; both sides on {args.processes} processes.",
+        "",
+        "| | seconds |",
+        "|---|---|",
+        f"| a Python loop per run, `torch.optim` (timed on {args.share:.0%}, extrapolated) "
+        f"| {plain_seconds:.0f} |",
+        f"| rows of one array (`neada.experiments.sweeps`), whole budgets | {rows_seconds:.1f} |",
+        "",
+        f"Ratio: **{ratio:.0f}x** (target: at least 8x: {'met' if ratio >= 8 else 'MISSED'}).",
+        "",
+        "Largest relative difference of |grad_x| between the two on that part, while it is above "
+        "1e-6:",
+        "",
+        "| figure, method | difference |",
+        "|---|---|",
+        *(f"| {name} | {value:.1e} |" for name, value in worst.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

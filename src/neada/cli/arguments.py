@@ -1,0 +1,108 @@
+"""Arguments as users type them: one sentence for what is wrong, and the nearest name."""
+
+import argparse
+import difflib
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+__all__ = [
+    "Commands",
+    "Parser",
+    "UsageError",
+    "add_output_options",
+    "check_choice",
+    "natural",
+    "output_folder",
+    "positive",
+]
+
+
+class UsageError(Exception):
+    """What the user asked for makes no sense; the message is the one sentence to show."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that answers a mistake with one sentence and exit code 2."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong; no usage dump."""
+        raise UsageError(f"{message.removeprefix('argument ')} (see `{self.prog} --help`)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = action.choices
+        if choices is not None and value not in choices:
+            name = action.metavar or "/".join(action.option_strings) or action.dest
+            raise UsageError(_not_one_of(str(value), [str(c) for c in choices], f"{name}"))
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+    """Raise a usage error with the nearest name unless the value is one of the choices."""
+    if value not in choices:
+        raise UsageError(_not_one_of(value, choices, what))
+
+
+def _not_one_of(value: str, choices: Sequence[str], what: str) -> str:
+    near = difflib.get_close_matches(value, choices, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}."
+    return f"{what}: there is no {value!r}; {hint}"
+
+
+def natural(what: str) -> Callable[[str], int]:
+    """A parser of whole numbers from 1 up."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise UsageError(f"{what} must be a whole number, got {text!r}") from None
+        if number < 1:
+            raise UsageError(f"{what} must be at least 1, got {number}")
+        return number
+
+    return parse
+
+
+def positive(what: str) -> Callable[[str], float]:
+    """A parser of positive numbers."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            raise UsageError(f"{what} must be a number, got {text!r}") from None
+        if not (number > 0.0 and math.isfinite(number)):
+            raise UsageError(f"{what} must be positive and finite, got {text}")
+        return number
+
+    return parse
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """The options that every command has."""
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress, only the result")
+
+
+def output_folder(path: Path) -> Path:
+    """A folder that can be written to; it need not exist yet, and is not made here."""
+    folder = path.expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{path} is a file: give a folder with --out")
+    nearest = folder
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise UsageError(f"{nearest} is a file, so there can be no folder {path}: choose another")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"{nearest} cannot be written to: choose another folder with --out")
+    return folder

@@ -1,0 +1,145 @@
+"""`neada reproduce` and `neada report`."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from neada import experiments, report
+from neada.cli.arguments import (
+    Commands,
+    UsageError,
+    add_output_options,
+    check_choice,
+    natural,
+    output_folder,
+)
+from neada.cli.progress import progress_bar
+from neada.experiments.runner import last_request
+from neada.runs.files import encode
+
+__all__ = ["add_report", "add_reproduce"]
+
+_REPRODUCE = """\
+Run the experiments of the paper, judge its claims, draw its figures.
+
+Runs that are in the folder already, whole and with the same settings, are not run again; an
+interrupted reproduction goes on where it was. The verdicts are printed and written to
+claims.json, the figures (PNG, SVG) and report.html stand beside them."""
+_REPRODUCE_EXAMPLES = """\
+experiments:
+  {names}
+
+examples:
+  neada reproduce                              everything, in about two minutes
+  neada reproduce quadratic mccormick          two of them
+  neada reproduce all --scale standard         minutes to an hour; see the documentation
+  neada reproduce mccormick --seeds 30 --jobs 2 --out runs/seeds
+
+exit codes:
+  0 everything ran (the verdicts are in the table), 1 a run broke or, with --strict, a claim
+  fails or was not run, 2 wrong usage, 130 interrupted"""
+
+
+def add_reproduce(commands: Commands) -> None:
+    """Add the command `reproduce`."""
+    names = experiments.names()
+    parser = commands.add_parser(
+        "reproduce",
+        help="run the paper's experiments and judge its claims",
+        description=_REPRODUCE,
+        epilog=_REPRODUCE_EXAMPLES.format(names=", ".join(names)),
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="experiments, or `all` (default)")
+    parser.add_argument(
+        "--scale",
+        choices=experiments.SCALES,
+        default="quick",
+        help="quick: seconds each; standard: minutes; paper: the paper's budgets (default: quick)",
+    )
+    parser.add_argument(
+        "--seeds", type=natural("--seeds"), help="seeds where there is randomness", metavar="N"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=natural("--jobs"),
+        default=os.cpu_count() or 1,
+        help="processes (default: one per core)",
+        metavar="N",
+    )
+    parser.add_argument("--out", type=Path, help="the folder (default: runs/SCALE)", metavar="DIR")
+    parser.add_argument("--force", action="store_true", help="run also what is there already")
+    parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
+    add_output_options(parser)
+    parser.set_defaults(command=_reproduce)
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    everything = experiments.names()
+    for name in args.names:
+        check_choice("NAME", name, [*everything, "all"])
+    wanted = set(args.names or ["all"])
+    names = everything if "all" in wanted else [name for name in everything if name in wanted]
+    out = output_folder(args.out or Path("runs") / args.scale)
+    started = time.perf_counter()
+    with progress_bar(args.quiet or args.json) as show:
+        outcome = experiments.reproduce(
+            names,
+            args.scale,
+            out,
+            seeds=args.seeds,
+            jobs=args.jobs,
+            force=args.force,
+            report=show,
+        )
+    for folder, why in outcome.redone:
+        sys.stderr.write(f"neada: {folder} was run again: {why}\n")
+    for title, error in outcome.broken:
+        sys.stderr.write(f"neada: {title} broke: {error}\n")
+    claims_failed = _show_report(out, args.json)
+    if not (args.json or args.quiet):
+        seconds = time.perf_counter() - started
+        kept = f", {outcome.num_kept} kept" if outcome.num_kept else ""
+        print(f"runs:   {outcome.num_run} run{kept}, {seconds:.0f} s")
+    return 1 if outcome.broken or (args.strict and claims_failed) else 0
+
+
+def add_report(commands: Commands) -> None:
+    """Add the command `report`."""
+    parser = commands.add_parser(
+        "report",
+        help="judge and draw a reproduction anew, without running anything",
+        description="Judge the claims and draw the figures of a folder again, from its runs alone.",
+        epilog="example:\n  neada report runs/quick",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what --out of reproduce was")
+    parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
+    add_output_options(parser)
+    parser.set_defaults(command=_report)
+
+
+def _report(args: argparse.Namespace) -> int:
+    if not args.folder.is_dir():
+        raise UsageError(f"{args.folder} is no folder: give the one that `reproduce --out` filled")
+    if last_request(args.folder) is None:
+        raise UsageError(
+            f"{args.folder} holds no reproduction: give a folder that `neada reproduce` filled"
+        )
+    failed = _show_report(output_folder(args.folder), args.json)
+    return 1 if args.strict and failed else 0
+
+
+def _show_report(out: Path, as_json: bool) -> bool:
+    """Write the report and show the verdicts; returns whether any claim does not hold."""
+    request, sections = report.write(out)
+    if as_json:
+        print(json.dumps(encode(report.as_data(request, sections)), indent=2))
+    else:
+        print(report.verdict_table(sections))
+        print(f"\nreport: {out / 'report.html'}")
+        for section in sections:
+            if section.figure is not None:
+                print(f"figure: {section.figure.with_suffix('.png')}")
+    return any(claim.verdict != "holds" for section in sections for claim in section.claims)

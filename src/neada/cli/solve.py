@@ -1,0 +1,168 @@
+"""`neada solve`, `neada methods`, `neada problems`, `neada info`."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import neada
+from neada import problems
+from neada.cli.arguments import (
+    Commands,
+    UsageError,
+    add_output_options,
+    check_choice,
+    natural,
+    output_folder,
+    positive,
+)
+from neada.runs import environment
+from neada.runs.files import encode, replacing
+
+__all__ = ["add_lists", "add_solve"]
+
+
+def add_solve(commands: Commands) -> None:
+    """Add the command `solve`."""
+    parser = commands.add_parser(
+        "solve",
+        help="solve a problem of the zoo",
+        description="Solve one of the problems that come with the package, and say whether the\n"
+        "answer is a solution: exit code 0 if it is, 1 if it is not.",
+        epilog="examples:\n"
+        "  neada solve mccormick\n"
+        "  neada solve quadratic --method gda --lr-x 0.05 --lr-y 0.3\n"
+        "  neada solve stackelberg --tol 1e-9 --plot history.png --json",
+    )
+    parser.add_argument("problem", metavar="PROBLEM", help="see `neada problems`")
+    parser.add_argument("--method", default="neada", help="see `neada methods` (default: neada)")
+    parser.add_argument("--lr-x", type=positive("--lr-x"), metavar="RATE")
+    parser.add_argument("--lr-y", type=positive("--lr-y"), metavar="RATE")
+    parser.add_argument("--tol", type=positive("--tol"), default=1e-6, metavar="NORM")
+    parser.add_argument("--max-calls", type=natural("--max-calls"), default=100_000, metavar="N")
+    parser.add_argument("--noise", type=positive("--noise"), metavar="STD", help="gradient noise")
+    parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="both norms as a PNG or SVG")
+    add_output_options(parser)
+    parser.set_defaults(command=_solve)
+
+
+def _solve(args: argparse.Namespace) -> int:
+    check_choice("PROBLEM", args.problem, problems.names())
+    check_choice("--method", args.method, [info.name for info in neada.methods()])
+    if args.plot is not None:
+        if args.plot.suffix not in (".png", ".svg"):
+            raise UsageError(f"--plot writes .png or .svg, not {args.plot.suffix or args.plot}")
+        output_folder(args.plot.parent)
+    problem = problems.make(args.problem)
+    rates = {"lr_x": args.lr_x, "lr_y": args.lr_y}
+    try:
+        result = neada.minimax(
+            problem.fun,
+            problem.x0,
+            problem.y0,
+            method=args.method,
+            x_set=problem.x_set,
+            y_set=problem.y_set,
+            tol=args.tol,
+            max_calls=args.max_calls,
+            noise=args.noise,
+            seed=args.seed,
+            progress=not (args.quiet or args.json),
+            **{name: rate for name, rate in rates.items() if rate is not None},
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if args.plot is not None:
+        figure = result.plot(args.tol)
+        args.plot.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(args.plot.absolute()) as file:
+            figure.savefig(file, format=args.plot.suffix[1:], dpi=150)
+    _show_solve(args, problem.name, result)
+    return 0 if result.success else 1
+
+
+def _show_solve(args: argparse.Namespace, name: str, result: neada.MinimaxResult) -> None:
+    facts: dict[str, Any] = {
+        "problem": name,
+        "method": args.method,
+        "status": result.status.name,
+        "message": result.message,
+        "success": bool(result.success),
+        "fun": result.fun,
+        "grad_x_norm": result.grad_x_norm,
+        "gradient_mapping_norm": result.gradient_mapping_norm,
+        "calls_x": result.calls_x,
+        "calls_y": result.calls_y,
+        "calls_value": result.calls_value,
+        "x": result.x.tolist(),
+        "y": result.y.tolist(),
+    }
+    if args.json:
+        print(json.dumps(encode(facts), indent=2))
+        return
+    print(f"{name} by {args.method}: {result.status.name}: {result.message}")
+    print(f"f = {result.fun:.8g}")
+    print(f"|x gradient| = {result.grad_x_norm:.2e}, ", end="")
+    print(f"|y gradient mapping| = {result.gradient_mapping_norm:.2e}")
+    print(
+        f"calls: {result.total_calls} ({result.calls_x} of x, {result.calls_y} of y, "
+        f"{result.calls_value} values)"
+    )
+    print(f"x = {_short(facts['x'])}\ny = {_short(facts['y'])}")
+    if args.plot is not None:
+        print(f"plot: {args.plot}")
+
+
+def _short(point: list[float]) -> str:
+    shown = ", ".join(f"{v:.6g}" for v in point[:6])
+    return f"[{shown}{f', ... {len(point)} numbers' if len(point) > 6 else ''}]"
+
+
+def add_lists(commands: Commands) -> None:
+    """Add the commands that list what there is."""
+    for name, command, words in (
+        ("methods", _methods, "list the methods and what each needs to know"),
+        ("problems", _problems, "list the problems of the zoo"),
+        ("info", _info, "show versions, threads and devices"),
+    ):
+        parser = commands.add_parser(name, help=words, description=words.capitalize() + ".")
+        add_output_options(parser)
+        parser.set_defaults(command=command)
+
+
+def _methods(args: argparse.Namespace) -> int:
+    found = [info._asdict() for info in neada.methods()]
+    _show_rows(args.json, found, ("name", "needs_to_know", "description"))
+    return 0
+
+
+def _problems(args: argparse.Namespace) -> int:
+    zoo = [problems.make(name) for name in problems.names()]
+    found = [
+        {"name": p.name, "size": f"{p.dim_x} x {p.dim_y}", "description": p.description}
+        for p in zoo
+    ]
+    _show_rows(args.json, found, ("name", "size", "description"))
+    return 0
+
+
+def _info(args: argparse.Namespace) -> int:
+    facts = environment()
+    if args.json:
+        print(json.dumps(facts, indent=2))
+        return 0
+    packages = facts.pop("packages")
+    for name, fact in {**facts, **packages}.items():
+        print(f"{name:12} {', '.join(fact) if isinstance(fact, list) else fact}")
+    return 0
+
+
+def _show_rows(as_json: bool, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    widths = [max(len(str(row[c])) for row in [*rows, {c: c for c in columns}]) for c in columns]
+    for row in [{c: c.replace("_", " ") for c in columns}, *rows]:
+        line = "  ".join(f"{row[c]!s:{w}}" for c, w in zip(columns, widths, strict=True))
+        print(line.rstrip())

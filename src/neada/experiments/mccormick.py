@@ -1,0 +1,175 @@
+"""Figure 2: McCormick's function with noisy gradients, three ratios, many seeds.
+
+Adam and AMSGrad use eps = 0.8 here, as the authors' scripts do, with which they are nearly SGD with
+momentum; the inner loop is that of the scripts. The figure of the paper shows one start; here every
+seed has its own noise, and all claims are judged twice: with all seeds at the paper's start, and
+with a start of its own for every seed. Costs about half a minute at the paper's budgets.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from neada import plots
+from neada.experiments.claim import Claim
+from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.ratios import METHODS, Setting, curves, end_level, method_name, play_ratios
+from neada.experiments.rules import Array, Family
+from neada.experiments.sweeps import Game, Sweep
+from neada.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+
+TITLE = "McCormick's function with noise"
+WHERE = "Figure 2"
+
+_BUDGETS = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
+_NUM_SEEDS: dict[Scale, int] = {"quick": 4, "standard": 10, "paper": 30}
+_EPS: dict[Family, float] = {"gda": 0.0, "adagrad": 1e-10, "adam": 0.8, "amsgrad": 0.8}
+_CONVERGED = 0.2
+"""Largest |grad_x| in the last tenth of the calls; it is about 3 at the start."""
+
+
+Start = Literal["paper", "random"]
+_STARTS: dict[Start, str] = {"paper": "the paper's start", "random": "random starts"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One method on all ratios and seeds.
+
+    Attributes:
+        family: The step rule of both players.
+        nested: Whether y plays an inner loop.
+        num_seeds: Noise streams at the paper's start, and as many with starts of their own.
+        budgets: The ratios lr_y / lr_x, each with its gradient calls.
+        lr_y: The learning rate of y.
+        noise_std: Standard deviation of the noise on every coordinate of every gradient used.
+        num_points: Points kept of each curve.
+    """
+
+    family: Family
+    nested: bool
+    num_seeds: int
+    budgets: tuple[tuple[float, int], ...] = _BUDGETS
+    lr_y: float = 0.01
+    noise_std: float = 0.01
+    num_points: int = 200
+
+    @property
+    def label(self) -> str:
+        """The method."""
+        return method_name(self.family, self.nested)
+
+
+def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
+    """Eight methods; only the number of seeds depends on the scale."""
+    num_seeds = _NUM_SEEDS[scale] if seeds is None else seeds
+    return [Config(family, nested, num_seeds) for family, nested in METHODS]
+
+
+def gradient_x(x: Array, y: Array) -> Array:
+    """The x gradient, one row per point."""
+    first, second = x[:, 0], x[:, 1]
+    wave, slope = np.cos(first + second), 2.0 * (first - second)
+    gradient = y.copy()
+    gradient[:, 0] += wave + slope - 1.5
+    gradient[:, 1] += wave - slope + 2.5
+    return gradient
+
+
+def _start(kind: Start, seed: int) -> Array:
+    """Both players' start: x1, x2, y1, y2."""
+    if kind == "random":
+        return np.random.default_rng([seed, 1]).standard_normal(4)
+    # What torch draws after the seed 8 of the scripts.
+    generator = torch.Generator().manual_seed(8)
+    start: Array = torch.randn(4, generator=generator, dtype=torch.float64).numpy()
+    return start
+
+
+def run(config: Config, run: Run, progress: Progress) -> None:
+    """Play all ratios, starts and seeds at once: first all seeds from the paper's start."""
+    seeds = range(config.num_seeds)
+    starts = np.stack([_start(kind, seed) for kind in _STARTS for seed in seeds])
+    game = Game(gradient_x, lambda x, y: x - y, config.noise_std)
+    play_ratios(
+        game,
+        (starts[:, :2], starts[:, 2:]),
+        Sweep(config.family, config.nested, eps=_EPS[config.family]),
+        config.budgets,
+        Setting(config.lr_y, config.num_points),
+        [*seeds] * len(_STARTS),
+        run,
+        progress,
+    )
+
+
+def claims(records: Sequence[Record]) -> list[Claim]:
+    """Who converges at which ratio, as a share of the seeds."""
+    by_method = {(r.config.family, r.config.nested): r for r in records}
+    return [
+        _judged(by_method.get((family, nested)), start, family, nested, ratio)
+        for start in _STARTS
+        for ratio, _ in _BUDGETS
+        for family, nested in METHODS
+        if (family, nested) not in (("adagrad", False), ("gda", True))  # nothing is said of these
+    ]
+
+
+def _converges(family: Family, nested: bool, ratio: float) -> bool:
+    """What the paper says."""
+    if nested or ratio == 0.05:
+        return True
+    return family == "gda" and ratio == 0.03
+
+
+def _judged(
+    record: Record | None, start: Start, family: Family, nested: bool, ratio: float
+) -> Claim:
+    name = method_name(family, nested)
+    converges = _converges(family, nested, ratio)
+    levels = None if record is None else _of(start, end_level(record, ratio))
+    panel = "abc"[[r for r, _ in _BUDGETS].index(ratio)]
+    return Claim(
+        f"mccormick/{start}/{name.lower()}-{ratio:g}",
+        f"{name} {'converges' if converges else 'does not converge'} at ratio {ratio:g} from "
+        f"{_STARTS[start]}: share of seeds with |grad_x| <= {_CONVERGED:g} in the last tenth of "
+        "the calls",
+        f"Figure 2({panel})",
+        None if levels is None else float((levels <= _CONVERGED).mean()),
+        ">=" if converges else "<=",
+        0.9 if converges else 0.1,
+        seeds=0 if levels is None else len(levels),
+        note="" if levels is None else f"median level {np.median(levels):.1e}",
+    )
+
+
+def _of(start: Start, values: Array) -> Array:
+    """The columns (the last dimension) of one kind of start."""
+    num_seeds = values.shape[-1] // len(_STARTS)
+    return values[..., :num_seeds] if start == "paper" else values[..., num_seeds:]
+
+
+def _curves_from(start: Start, record: Record, ratio: float) -> tuple[Array, Array]:
+    calls, norms = curves(record, ratio)
+    return calls, _of(start, norms)
+
+
+def figure(records: Sequence[Record]) -> "Figure":
+    """One panel per ratio, a row per kind of start: means and the range of the seeds."""
+    panels = [
+        plots.Panel(
+            f"ratio {ratio:g}, {words}",
+            [plots.Curve(r.config.label, *_curves_from(start, r, ratio)) for r in records],
+        )
+        for start, words in _STARTS.items()
+        for ratio, _ in _BUDGETS
+    ]
+    return plots.curves_figure(panels, num_columns=3, y_label="|grad_x f|, noiseless")

@@ -1,0 +1,299 @@
+"""Figure 4: distributionally robust training on MNIST, with and without NeAda's inner loop.
+
+Two methods and two learning rates of the adversary make four training runs, each attacked with
+three epsilons. The inner loop is that of the authors' scripts: batch norm in training mode, whose
+running statistics so see the adversarial inputs of every inner step. Two more runs of NeAda freeze
+those statistics. "quick" takes scikit-learn's 8x8 digits and a small network; the other scales need
+MNIST (see `neada.data.load` for where it is looked for), and accuracies are then those on the 10000
+held-out training images, as in the scripts, with the real test set beside them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from neada.experiments.claim import Claim
+from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.robust_training import (
+    METHODS,
+    Array,
+    Line,
+    Method,
+    Panel,
+    Runs,
+    by_seed,
+    differences,
+    drop_differences,
+    falls_first,
+    figure_of,
+    last,
+    mean,
+    of_all,
+    train_into,
+)
+from neada.runs import Run
+from neada.training import TrainConfig
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+
+TITLE = "Robust training on MNIST"
+WHERE = "Figure 4"
+
+_EPSILONS = (0.02, 0.05, 0.1)
+_SEPARATE, _EQUAL = 0.01, 0.001
+_RATES = {_SEPARATE: "lr_y = 0.01", _EQUAL: "equal rates (0.001)"}
+_WORDS = {_SEPARATE: "with lr_y = 0.01", _EQUAL: "with equal learning rates"}
+_OWN, _TEST = "held_out", "test"
+_GOOD = 80.0
+"""Accuracy in percent, at the middle epsilon, that is called good; guessing has 10."""
+_ByRate = Mapping[float, Runs]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run.
+
+    Attributes:
+        method: 15 steps of the adversary per batch, or as many as NeAda's rule wants.
+        lr_y: The adversary's learning rate.
+        seed: Of the initialisation and the order of the batches.
+        norm: Whether batch norm uses the batch's statistics in the inner loop, or frozen ones.
+        data: "mnist" with the paper's network, or "digits" with a small one.
+        budget: Gradient calls of both players.
+        num_evaluations: How often the accuracies are measured.
+        eval_samples: On how many images; the last time on all.
+        lr_x: The model's learning rate.
+        gamma: The price per squared distance.
+        stop_scale: The constant of NeAda's rule.
+        batch_size: Images per batch.
+    """
+
+    method: Method
+    lr_y: float
+    seed: int
+    norm: Literal["batch", "frozen"]
+    data: Literal["digits", "mnist"]
+    budget: int
+    num_evaluations: int
+    eval_samples: int | None
+    lr_x: float = 0.001
+    gamma: float = 1.3
+    stop_scale: float = 1.0
+    batch_size: int = 128
+
+    @property
+    def label(self) -> str:
+        """The method, the learning rate, the variant and the seed."""
+        frozen = " frozen" if self.norm == "frozen" else ""
+        return f"{self.method}{frozen} {self.lr_y:g} {self.data} seed {self.seed}"
+
+
+# Data, gradient calls, evaluations and images in each of them, seeds.
+_SCALES: dict[Scale, tuple[Literal["digits", "mnist"], int, int, int | None, int]] = {
+    "quick": ("digits", 480, 6, None, 1),
+    "standard": ("mnist", 1565, 8, 1000, 1),
+    "paper": ("mnist", 78200, 40, 2000, 1),
+}
+_VARIANTS: tuple[tuple[Method, Literal["batch", "frozen"]], ...] = (
+    ("adam-15", "batch"),
+    ("neada-adam", "batch"),
+    ("neada-adam", "frozen"),
+)
+
+
+def configs(scale: Scale, seeds: int | None = None, budget: int | None = None) -> list[Config]:
+    """Six runs per seed, the paper's four first.
+
+    Args:
+        scale: Decides the data and the budget.
+        seeds: How many seeds; one by default.
+        budget: Gradient calls instead of the scale's.
+    """
+    data, usual_budget, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
+    calls = usual_budget if budget is None else budget
+    return [
+        Config(method, lr_y, seed, norm, data, calls, num_evaluations, eval_samples)
+        for seed in range(num_seeds if seeds is None else seeds)
+        for method, norm in _VARIANTS
+        for lr_y in _RATES
+    ]
+
+
+def run(config: Config, run: Run, progress: Progress) -> None:
+    """Train; with MNIST in a way that can be resumed."""
+    asked = TrainConfig(
+        data=config.data,
+        method=config.method,
+        lr_x=config.lr_x,
+        lr_y=config.lr_y,
+        gamma=config.gamma,
+        batch_size=config.batch_size,
+        budget=config.budget,
+        stop="released",
+        stop_scale=config.stop_scale,
+        norm=config.norm,
+        eval_every=max(1, config.budget // config.num_evaluations),
+        eval_samples=config.eval_samples,
+        eval_eps=_EPSILONS,
+        eval_clip=False,
+        seed=config.seed,
+    )
+    train_into(asked, run, progress, resumable=config.data == "mnist")
+
+
+def claims(records: Sequence[Record]) -> list[Claim]:
+    """Who is more accurate under attack, and whose loss falls first."""
+    runs = {
+        (method, norm, lr_y): by_seed(records, method=method, norm=norm, lr_y=lr_y)
+        for method, norm in _VARIANTS
+        for lr_y in _RATES
+    }
+    adam = {lr_y: runs["adam-15", "batch", lr_y] for lr_y in _RATES}
+    neada = {lr_y: runs["neada-adam", "batch", lr_y] for lr_y in _RATES}
+    frozen = {lr_y: runs["neada-adam", "frozen", lr_y] for lr_y in _RATES}
+    found = [_higher(adam[r], neada[r], r, eps) for r in _RATES for eps in _EPSILONS]
+    found.append(_both_good(adam[_SEPARATE], neada[_SEPARATE]))
+    found += [_smaller_drop(adam, neada, eps) for eps in _EPSILONS]
+    found.append(_most_at_the_largest(adam, neada))
+    found += [
+        falls_first(f"mnist-dro/loss-first-{r:g}", WHERE, _WORDS[r], adam[r], neada[r])
+        for r in _RATES
+    ]
+    found += [_freezing(neada[r], frozen[r], r) for r in _RATES]
+    return found
+
+
+def _accuracy(part: str, epsilon: float) -> Callable[[Record], float]:
+    """The accuracy in percent; where nothing is held out, on the test set."""
+
+    def measure(record: Record) -> float:
+        name = f"{part}_{epsilon:g}"
+        return 100.0 * last(record, name if name in record.rows[-1] else f"test_{epsilon:g}")
+
+    return measure
+
+
+def _higher(adam: Runs, neada: Runs, lr_y: float, epsilon: float) -> Claim:
+    gaps = differences(adam, neada, _accuracy(_OWN, epsilon))
+    return Claim(
+        f"mnist-dro/higher-{lr_y:g}-{epsilon:g}",
+        f"{_WORDS[lr_y]} NeAda is the more accurate under FGSM of {epsilon:g}: its lead in "
+        "percentage points",
+        WHERE,
+        mean(gaps),
+        ">",
+        0.0,
+        seeds=len(gaps),
+        note=_beside(adam, neada, epsilon),
+    )
+
+
+def _both_good(adam: Runs, neada: Runs) -> Claim:
+    measure = _accuracy(_OWN, _EPSILONS[1])
+    both = [mean(of_all(runs, measure)) for runs in (adam, neada)]
+    known = [accuracy for accuracy in both if accuracy is not None]
+    return Claim(
+        "mnist-dro/both-good",
+        f"{_WORDS[_SEPARATE]} both methods are good: the lower accuracy of the two under FGSM of "
+        f"{_EPSILONS[1]:g}, in percent",
+        WHERE,
+        min(known) if len(known) == len(both) else None,
+        ">=",
+        _GOOD,
+        seeds=min(len(adam), len(neada)),
+        note=_beside(adam, neada, _EPSILONS[1]),
+    )
+
+
+def _smaller_drop(adam: _ByRate, neada: _ByRate, epsilon: float) -> Claim:
+    found, on_test = (_advantages(adam, neada, part, epsilon) for part in (_OWN, _TEST))
+    return Claim(
+        f"mnist-dro/smaller-drop-{epsilon:g}",
+        "from lr_y = 0.01 to equal learning rates NeAda loses less than Adam under FGSM of "
+        f"{epsilon:g}: Adam's loss minus NeAda's in percentage points",
+        WHERE,
+        mean(found),
+        ">",
+        0.0,
+        seeds=len(found),
+        note="" if not len(found) else f"on the test set {on_test.mean():+.1f}",
+    )
+
+
+def _most_at_the_largest(adam: _ByRate, neada: _ByRate) -> Claim:
+    by_epsilon = [mean(_advantages(adam, neada, _OWN, epsilon)) for epsilon in _EPSILONS]
+    known = [advantage for advantage in by_epsilon if advantage is not None]
+    return Claim(
+        "mnist-dro/most-at-0.1",
+        f"that advantage is largest at {_EPSILONS[-1]:g}: how much larger than at the other "
+        "epsilons, in percentage points",
+        WHERE,
+        known[-1] - max(known[:-1]) if known else None,
+        ">",
+        0.0,
+        seeds=len(_advantages(adam, neada, _OWN, _EPSILONS[-1])),
+    )
+
+
+def _advantages(adam: _ByRate, neada: _ByRate, part: str, epsilon: float) -> Array:
+    """Adam's drop from separate to equal learning rates minus NeAda's, by seed."""
+    first, second = ((runs[_SEPARATE], runs[_EQUAL]) for runs in (adam, neada))
+    return drop_differences(first, second, _accuracy(part, epsilon))
+
+
+def _freezing(batch: Runs, frozen: Runs, lr_y: float) -> Claim:
+    epsilon = _EPSILONS[-1]
+    gaps = differences(batch, frozen, _accuracy(_OWN, epsilon))
+    return Claim(
+        f"mnist-dro/frozen-{lr_y:g}",
+        f"{_WORDS[lr_y]} NeAda is better off with batch-norm statistics frozen in the inner loop: "
+        f"the gain in accuracy under FGSM of {epsilon:g}, in percentage points",
+        "neada",
+        mean(gaps),
+        ">",
+        0.0,
+        seeds=len(gaps),
+        note=_beside(batch, frozen, epsilon),
+    )
+
+
+def _beside(first: Runs, second: Runs, epsilon: float) -> str:
+    """The accuracies behind a difference, and those on the real test set."""
+    if not first or not second:
+        return ""
+    own, test = (
+        [of_all(runs, _accuracy(part, epsilon)).mean() for runs in (second, first)]
+        for part in (_OWN, _TEST)
+    )
+    beside = "" if own == test else f"; on the test set {test[0]:.1f} against {test[1]:.1f}"
+    return f"{own[0]:.1f} % against {own[1]:.1f} %{beside}"
+
+
+def figure(records: Sequence[Record]) -> "Figure":
+    """A panel per epsilon and one for the training loss; rates by dashes, methods by colour."""
+    looks = {
+        ("adam-15", "batch"): (METHODS["adam-15"], "#D55E00", "o"),
+        ("neada-adam", "batch"): (METHODS["neada-adam"], "#0072B2", "s"),
+        ("neada-adam", "frozen"): ("NeAda-Adam, frozen statistics", "#009E73", "^"),
+    }
+    lines = [
+        Line(
+            f"{name}, {rate}",
+            colour,
+            marker,
+            lr_y == _EQUAL,
+            by_seed(records, method=method, norm=norm, lr_y=lr_y),
+        )
+        for (method, norm), (name, colour, marker) in looks.items()
+        for lr_y, rate in _RATES.items()
+    ]
+    part = _OWN if any(f"{_OWN}_clean" in record.rows[-1] for record in records) else _TEST
+    panels = [
+        Panel(f"FGSM, epsilon = {eps:g}", f"{part}_{eps:g}", "accuracy (%)", percent=True)
+        for eps in _EPSILONS
+    ]
+    panels.append(Panel("training loss", "loss", "loss at the perturbed batch", logarithmic=True))
+    return figure_of(lines, panels, num_columns=2)

@@ -1,0 +1,212 @@
+"""Run what is not there yet: on all cores, resumable, with the progress of the whole."""
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neada.experiments import registry
+from neada.experiments.experiment import Scale, run_folder
+from neada.runs import Run
+from neada.runs.files import read_json, write_json
+
+__all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
+
+_REQUEST = "reproduction.json"
+_POLL_SECONDS = 0.2
+Report = Callable[[float, str], None]
+"""Called with the part of all runs that is done, and the name of the experiment at work."""
+
+# In a worker: one entry per task, the part of it that is done. Set by `_prepare_worker`.
+_shares: Any = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do."""
+
+    experiment: str
+    config: Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `reproduce` did.
+
+    Attributes:
+        num_run: Runs that were computed now.
+        num_kept: Runs that were there already, whole and with the same config.
+        redone: Folders that were there but unfinished, damaged or of another config: (folder, why).
+        broken: Runs that raised: (experiment and label, the error in one line).
+    """
+
+    num_run: int
+    num_kept: int
+    redone: Sequence[tuple[str, str]]
+    broken: Sequence[tuple[str, str]]
+
+
+def reproduce(
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    *,
+    seeds: int | None = None,
+    jobs: int = 1,
+    force: bool = False,
+    report: Report | None = None,
+) -> Outcome:
+    """Compute all runs of some experiments that are not in the folder yet.
+
+    Finished runs survive an interruption; calling again does the rest. What was asked is noted in
+    the folder, so that the report can be made from the folder alone.
+
+    Args:
+        names: Which experiments.
+        scale: "quick" (seconds), "standard" (minutes) or "paper" (the paper's budgets).
+        out: The folder for everything.
+        seeds: How many seeds where there is randomness; None for the scale's own number.
+        jobs: How many processes.
+        force: Compute also what is there already.
+        report: Hears about progress.
+    """
+    tasks, redone, num_kept = pending(names, scale, out, seeds, force)
+    out.mkdir(parents=True, exist_ok=True)
+    asked = last_request(out)
+    merged = [n for n in registry.names() if n in {*names, *_still_valid(asked, scale, seeds)}]
+    write_json(out / _REQUEST, {"names": merged, "scale": scale, "seeds": seeds})
+    execute = _execute_here if jobs == 1 or len(tasks) <= 1 else _execute_in_processes
+    broken = execute(tasks, out, jobs, report or (lambda part, name: None))
+    return Outcome(len(tasks) - len(broken), num_kept, redone, broken)
+
+
+def pending(
+    names: Sequence[str], scale: Scale, out: Path, seeds: int | None, force: bool
+) -> tuple[list[Task], list[tuple[str, str]], int]:
+    """The runs to do, the folders that will be redone and why, and how many are kept."""
+    tasks: list[Task] = []
+    redone: list[tuple[str, str]] = []
+    num_kept = 0
+    for name in names:
+        for config in registry.get(name).configs(scale, seeds):
+            folder = run_folder(out, name, config)
+            trouble = "asked by force" if force else Run(folder).trouble(asdict(config))
+            if not trouble:
+                num_kept += 1
+                continue
+            if folder.exists() and not force:
+                redone.append((str(folder.relative_to(out)), trouble))
+            tasks.append(Task(name, config))
+    return tasks, redone, num_kept
+
+
+def last_request(out: Path) -> dict[str, Any] | None:
+    """What was asked of a folder last: names, scale, seeds; None if it never was."""
+    try:
+        content = read_json(out / _REQUEST)
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and "names" in content else None
+
+
+def _still_valid(asked: dict[str, Any] | None, scale: Scale, seeds: int | None) -> list[str]:
+    """Experiments of an earlier call that the same report can show."""
+    if asked is None or (asked["scale"], asked["seeds"]) != (scale, seeds):
+        return []
+    return [str(name) for name in asked["names"]]
+
+
+def _do(task: Task, out: Path, progress: Callable[[float], None]) -> None:
+    run = Run(run_folder(out, task.experiment, task.config))
+    run.start(asdict(task.config))
+    registry.get(task.experiment).run(task.config, run, progress)
+    run.seal()
+
+
+def _execute_here(
+    tasks: Sequence[Task], out: Path, jobs: int, report: Report
+) -> list[tuple[str, str]]:
+    broken = []
+    for number, task in enumerate(tasks):
+
+        def progress(part: float, number: int = number, name: str = task.experiment) -> None:
+            report((number + part) / len(tasks), name)
+
+        progress(0.0)
+        try:
+            _do(task, out, progress)
+        except Exception as error:
+            broken.append((_title(task), _in_one_line(error)))
+        progress(1.0)
+    return broken
+
+
+def _execute_in_processes(
+    tasks: Sequence[Task], out: Path, jobs: int, report: Report
+) -> list[tuple[str, str]]:
+    context = multiprocessing.get_context("spawn")
+    shares = context.Array("d", len(tasks), lock=False)
+    pool = ProcessPoolExecutor(
+        min(jobs, len(tasks)), context, initializer=_prepare_worker, initargs=(shares,)
+    )
+    try:
+        futures = [pool.submit(_do_in_worker, i, task, out) for i, task in enumerate(tasks)]
+        _watch(futures, tasks, shares, report)
+        found = [
+            (_title(task), _in_one_line(error))
+            for task, future in zip(tasks, futures, strict=True)
+            if (error := future.exception()) is not None
+        ]
+    except BaseException:
+        # The workers ignore Ctrl-C, so that it is this process that decides; a run in mid-air is
+        # not sealed and will be done again.
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return found
+
+
+def _watch(
+    futures: Sequence[Future[None]], tasks: Sequence[Task], shares: Any, report: Report
+) -> None:
+    """Report progress until all is done."""
+    open_futures: set[Future[None]] = set(futures)
+    while open_futures:
+        _, open_futures = wait(open_futures, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+        done = [1.0 if future.done() else shares[i] for i, future in enumerate(futures)]
+        at_work = next(
+            (t.experiment for t, part in zip(tasks, done, strict=True) if part < 1.0), ""
+        )
+        report(sum(done) / len(tasks), at_work)
+        if open_futures:
+            time.sleep(_POLL_SECONDS / 4)
+
+
+def _prepare_worker(shares: Any) -> None:
+    global _shares
+    _shares = shares
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # the processes are the parallelism
+
+
+def _do_in_worker(number: int, task: Task, out: Path) -> None:
+    def progress(part: float) -> None:
+        _shares[number] = part
+
+    _do(task, out, progress)
+
+
+def _title(task: Task) -> str:
+    return f"{task.experiment} ({task.config.label})"
+
+
+def _in_one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,27 @@
+"""Runs, verdicts and figures as one page, one table, or data."""
+
+from pathlib import Path
+from typing import Any
+
+from neada.report.content import Section, collect
+from neada.report.page import page
+from neada.report.table import as_data, summary, verdict_table
+from neada.runs.files import write_json, write_text
+
+__all__ = ["Section", "as_data", "collect", "page", "summary", "verdict_table", "write"]
+
+
+def write(out: Path) -> tuple[dict[str, Any], list[Section]]:
+    """Judge and draw everything in a folder anew, and write `report.html` and `claims.json`.
+
+    Returns:
+        What was asked of the folder, and the sections of the report.
+
+    Raises:
+        ValueError: The folder is not one of `neada reproduce`.
+        ImportError: matplotlib is not installed.
+    """
+    request, sections = collect(out)
+    write_text(out / "report.html", page(out, request, sections))
+    write_json(out / "claims.json", as_data(request, sections))
+    return request, sections

@@ -1,0 +1,46 @@
+"""A claim is judged by its number and by nothing else."""
+
+import dataclasses
+import math
+
+import pytest
+
+from neada.experiments import Claim
+
+
+def claim(measured: float | None, relation: str, expected: float | tuple[float, float]) -> Claim:
+    return Claim("id", "a sentence", "Figure 1", measured, relation, expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("measured", "relation", "expected", "verdict"),
+    [
+        (1.0, "<=", 1.0, "holds"),
+        (1.1, "<=", 1.0, "fails"),
+        (1.0, "<", 1.0, "fails"),
+        (1.0, ">=", 1.0, "holds"),
+        (1.0, ">", 1.0, "fails"),
+        (2.0, ">", 1.0, "holds"),
+        (0.5, "between", (0.0, 1.0), "holds"),
+        (1.5, "between", (0.0, 1.0), "fails"),
+        (math.nan, "<=", 1.0, "fails"),
+        (math.nan, ">", 1.0, "fails"),
+        (math.nan, "between", (0.0, 1.0), "fails"),
+        (math.inf, ">", 1.0, "holds"),
+        (None, ">", 1.0, "not run"),
+    ],
+)
+def test_the_verdict_follows_from_the_number(
+    measured: float | None, relation: str, expected: float, verdict: str
+) -> None:
+    assert claim(measured, relation, expected).verdict == verdict
+
+
+def test_a_claim_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        claim(1.0, "<", 2.0).measured = 3.0  # type: ignore[misc]
+
+
+def test_as_data_it_has_its_verdict() -> None:
+    assert claim(1.0, "<", 2.0).as_dict()["verdict"] == "holds"
+    assert claim(0.5, "between", (0.25, 1.0)).expectation == "between 0.25 and 1"

@@ -1,0 +1,245 @@
+"""`neada train`, `attack`, `certify` and `data` as people type them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neada.cli import main
+
+SYNTHETIC = [
+    *("train", "--data", "synthetic", "--lr-x", "0.02", "--budget", "150", "--eval-eps", "0.3,0.5"),
+    *("--method", "adam-2", "--lr-y", "0.05"),
+]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "neada", *arguments]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "synthetic"
+    assert main([*SYNTHETIC, "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    options = ["--budget", "150", "--method", "adam-2", "--lr-x", "0.005", "--eval-eps", "0.05,0.1"]
+    done = subprocess.run(
+        command("train", *options),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr
+    title, numbers = done.stdout.splitlines()[:2]
+    assert title.split() == ["accuracy", "clean", "fgsm", "0.05", "fgsm", "0.1"]
+    clean, *attacked = (float(number) for number in numbers.split()[1:])
+    assert clean > 85.0
+    assert clean >= attacked[0] > 50.0
+    folder = tmp_path / "runs" / "train" / "digits-wrm-adam-2-0"
+    assert f"run: {folder}" in done.stdout
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["calls"] == 150 and round(100 * last["test_clean"], 1) == clean
+
+
+def test_a_terminated_training_exits_130_and_goes_on(tmp_path: Path) -> None:
+    arguments = [*SYNTHETIC, "--budget", "1500", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        command(*arguments, "--checkpoint-seconds", "0.01"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.count("\n") == 1 and "resume" in errors
+    assert not (tmp_path / "run" / "result.json").exists()
+    # The folder knows what it was asked; a contradiction is refused.
+    assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--quiet"]) == 0
+    assert (tmp_path / "run" / "result.json").exists()
+    assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--gamma", "9"]) == 2
+
+
+def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--out", str(trained), "--resume", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["status"] == "FINISHED" and facts["calls"] == 150
+    assert set(facts["accuracies"]) == {"test_clean", "test_0.3", "test_0.5"}
+    assert facts["config"]["lr_y"] == 0.05
+
+
+def test_a_run_is_replaced_only_by_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*SYNTHETIC, "--budget", "9", "--out", str(tmp_path), "--quiet"]
+    assert main(arguments) == 0
+    assert main(arguments) == 2
+    assert "--resume goes on with it, --force replaces it" in capsys.readouterr().err
+    assert main([*arguments, "--force"]) == 0
+
+
+def test_a_loss_that_is_not_finite_exits_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*SYNTHETIC, "--method", "sgd-1", "--lr-x", "1e38", "--out", str(tmp_path)]
+    assert main([*arguments, "--quiet"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1 and "finite" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "mnits"], "did you mean 'mnist'?"),
+        (["--model", "cn"], "did you mean 'cnn'?"),
+        (["--method", "adam"], "there is no method 'adam'"),
+        (["--objective", "wmr"], "did you mean 'wrm'?"),
+        (["--eval-eps", "0.1;0.2"], "numbers with commas"),
+        (["--eval-eps", "-1"], "at least 0"),
+        (["--budget", "0"], "--budget must be at least 1"),
+        (["--gamma", "-2"], "--gamma must be positive"),
+        (["--method", "tiada"], "objective='group'"),
+        (["--data", "synthetic", "--model", "cnn"], "needs images"),
+        (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
+        (["--data", "missing.npz"], "missing.npz"),
+        (["--resume", "--force"], "give one of them"),
+    ],
+    ids=str,
+)
+def test_wrong_usage_is_one_sentence_and_code_2(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert words in errors and errors.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_attack_measures_what_training_did(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attack", str(trained), "--attack", "fgsm,pgd", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
+    assert facts["clean"] == last["test_clean"] and facts["num_samples"] == 4000
+    for eps in ("0.3", "0.5"):
+        assert facts["attacked"]["fgsm"][eps] == last[f"test_{eps}"]
+        assert facts["attacked"]["pgd"][eps] <= facts["attacked"]["fgsm"][eps]
+    small = ["attack", str(trained), "--eps", "0.1", "--norm", "l2", "--samples", "50"]
+    assert main(small) == 0
+    printed = capsys.readouterr().out
+    assert "50 samples (test), l2" in printed and printed.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--attack", "fgms"], "did you mean 'fgsm'?"),
+        (["--attack", ","], "choose from fgsm, pgd"),
+        (["--part", "held-out"], "--part"),
+        (["--eps", "x"], "numbers with commas"),
+    ],
+    ids=str,
+)
+def test_wrong_attacks_are_one_sentence(
+    arguments: list[str], words: str, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attack", str(trained), *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert words in errors and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["attack", "certify"])
+def test_a_folder_without_a_run_is_one_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, str(tmp_path)]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_a_warning_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    often = ["--checkpoint-seconds", "0.001"]
+    assert main([*SYNTHETIC, *often, "--budget", "30", "--out", str(tmp_path), "--quiet"]) == 0
+    newest = sorted(tmp_path.glob("checkpoint-*.pt"))[-1]
+    newest.write_bytes(b"rubbish")
+    assert main(["attack", str(tmp_path), "--samples", "20"]) == 0
+    assert capsys.readouterr().err.startswith(f"neada: {newest} is damaged")
+
+
+def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["certify", str(trained), "--samples", "200", "--rho", "0.05"]
+    assert main([*arguments, "--gamma", "0.001"]) == 2
+    assert "not above half the smoothness" in capsys.readouterr().err
+    assert main([*arguments, "--gamma", "1000", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["kind"] == "certified" and facts["num_samples"] == 200
+    assert facts["value"] == pytest.approx(facts["surrogate"] + facts["gap"] + 1000 * 0.05)
+    assert main([*arguments, "--gamma", "1000"]) == 0
+    assert capsys.readouterr().out.startswith("certified: the mean loss is at most 50.")
+
+
+def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    assert main(["data", "digits", "--json", "--sheet", str(tmp_path / "sheet.png")]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["parts"] == {"train": 1438, "test": 359} and facts["shape"] == [1, 8, 8]
+    assert sum(facts["train_per_class"]) == 1438 and len(facts["checksums"]["x"]) == 64
+    from matplotlib.image import imread
+
+    sheet = imread(tmp_path / "sheet.png")
+    shades = np.unique(sheet[..., 0].round(2))
+    assert sheet.shape[0] > 500 and len(shades) > 10
+    assert main(["data", "synthetic", "--sheet", str(tmp_path / "points.png")]) == 0
+    assert "10000 train, 4000 test" in capsys.readouterr().out
+    assert (tmp_path / "points.png").stat().st_size > 10_000
+    assert main(["data"]) == 0
+    assert "digits" in capsys.readouterr().out.splitlines()
+
+
+def test_data_that_cannot_be_drawn_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "own.npz"
+    np.savez(path, x=rng.normal(size=(40, 5)), y=np.arange(40) % 3)
+    assert main(["data", str(path)]) == 0
+    assert "classes:   3" in capsys.readouterr().out
+    assert main(["data", str(path), "--sheet", str(tmp_path / "own.png")]) == 2
+    assert "shows images" in capsys.readouterr().err
+    assert main(["data", "synthetic", "--sheet", "points.jpg"]) == 2
+    arguments = ["train", "--data", str(path), "--budget", "30", "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--quiet"]) == 0
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train", "attack", "certify", "data"):
+        with pytest.raises(SystemExit) as caught:
+            main([name, "--help"])
+        assert caught.value.code == 0
+        assert f"  neada {name}" in capsys.readouterr().out

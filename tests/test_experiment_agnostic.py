@@ -1,0 +1,212 @@
+"""Races over learning rates against plain loops, what each row is charged, and the verdicts."""
+
+import inspect
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from neada import problems
+from neada.experiments import agnostic, races
+from neada.experiments.experiment import Record
+from neada.experiments.races import Rules, calls_to_arrive
+from neada.runs import Run
+from neada.solve.methods import _METHODS
+
+TOL = 1e-3
+PAIRS = [(0.3, 0.3), (0.1, 1.0), (1e-3, 0.5), (30.0, 0.1), (0.03, 100.0), (0.2, 0.4)]
+X0, Y0 = np.array([0.5, -0.5]), np.array([0.1, 0.2])
+
+
+def mccormick_gradients(x: Any, y: Any) -> tuple[Any, Any]:
+    wave, slope = math.cos(x[0] + x[1]), 2.0 * (x[0] - x[1])
+    return np.array([wave + slope - 1.5 + y[0], wave - slope + 2.5 + y[1]]), x - y
+
+
+def goal() -> float:
+    return TOL * max(np.linalg.norm(g) for g in mccormick_gradients(X0, Y0))
+
+
+def gda_calls(lr_x: float, lr_y: float, budget: int) -> float:
+    """Simultaneous steps until both norms are small; two calls each, the last look included."""
+    x, y = X0, Y0
+    for step in range(budget // 2):
+        grad_x, grad_y = mccormick_gradients(x, y)
+        if max(np.linalg.norm(grad_x), np.linalg.norm(grad_y)) <= goal():
+            return 2.0 * (step + 1)
+        x, y = x - lr_x * grad_x, y + lr_y * grad_y
+        if np.abs(np.concatenate([x, y])).max() > 1e8:
+            break
+    return math.inf
+
+
+def nested_calls(lr_x: float, lr_y: float, budget: int) -> float:
+    """Algorithm 2 with gradient steps and both criteria, counting every gradient."""
+    x, y, calls, t = X0, Y0, 0, 0
+    while True:
+        seen, k = math.inf, 0
+        while k == 0 or k < t + 1:
+            grad_y = mccormick_gradients(x, y)[1]
+            calls += 1
+            seen = float(np.linalg.norm(grad_y))
+            if k >= 1 and seen**2 <= 1.0 / (t + 1):
+                break
+            y, k = y + lr_y * grad_y, k + 1
+            if np.abs(y).max() > 1e8 or calls > budget:
+                return math.inf
+        grad_x, grad_y = mccormick_gradients(x, y)
+        calls += 1
+        if calls > budget or np.abs(x).max() > 1e8:
+            return math.inf
+        now = float(np.linalg.norm(grad_y))
+        if max(float(np.linalg.norm(grad_x)), seen, now) <= goal():
+            return float(calls)
+        x, t = x - lr_x * grad_x, t + 1
+
+
+def race(
+    method: str, pairs: list[tuple[float, float]], budget: int, name: str = "mccormick"
+) -> list[float]:
+    table = torch.tensor(pairs, dtype=torch.float64)
+    rates = {"lr_x": table[:, 0], "lr_y": table[:, 1]}
+    takes = inspect.signature(_METHODS[method][0]).parameters
+    options = {name: rate for name, rate in rates.items() if name in takes}
+    rules = Rules(budget, TOL)
+    found: list[float] = calls_to_arrive(
+        method, problems.make(name), options, len(pairs), rules
+    ).tolist()
+    return found
+
+
+def test_the_start_is_the_one_of_the_references() -> None:
+    problem = problems.make("mccormick")
+    assert np.array_equal(problem.x0, X0)
+    assert np.array_equal(problem.y0, Y0)
+
+
+@pytest.mark.parametrize(("method", "reference"), [("gda", gda_calls), ("neada-gda", nested_calls)])
+def test_calls_equal_those_of_a_plain_loop(method: str, reference: Any) -> None:
+    """Among the pairs are some that run away and some that are too slow."""
+    expected = [reference(*pair, 200) for pair in PAIRS]
+    assert race(method, PAIRS, 200) == expected
+    assert 2 <= sum(map(math.isfinite, expected)) <= 4
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("neada-adam", "quadratic"),
+        ("neada-stochastic", "quadratic"),
+        ("gdmax", "quadratic"),
+        ("tiada", "quadratic"),
+        ("neada-adagrad", "stackelberg"),
+        ("neada-adgd", "stackelberg"),
+    ],
+)
+def test_a_row_is_charged_what_it_spends_alone(method: str, name: str) -> None:
+    pairs = [(0.1, 0.1), (0.5, 0.5), (1e3, 1e3)]
+    together = race(method, pairs, 100, name)
+    assert any(map(math.isfinite, together))
+    assert together == [race(method, [pair], 100, name)[0] for pair in pairs]
+
+
+@pytest.mark.parametrize("method", ["neada-adam", "neada-adagrad", "neada-adgd", "neada"])
+def test_a_single_row_pays_for_everything(method: str) -> None:
+    rate = torch.tensor([0.5], dtype=torch.float64)
+    takes = inspect.signature(_METHODS[method][0]).parameters
+    options = {name: rate for name in ("lr_x", "lr_y") if name in takes}
+    one = races._Race(method, problems.make("stackelberg"), options, 1, Rules(80, 1e-9))
+    one.run()
+    assert one.nested is not None
+    assert one.nested.row_calls.tolist() == [one.nested.total_calls]
+
+
+@pytest.mark.parametrize("method", ["gda", "neada-gda", "neada-adagrad"])
+def test_a_budget_one_call_short_is_not_enough(method: str) -> None:
+    (needed,) = race(method, [(0.3, 0.3)], 500)
+    assert math.isfinite(needed)
+    assert race(method, [(0.3, 0.3)], int(needed)) == [needed]
+    assert race(method, [(0.3, 0.3)], int(needed) - 1) == [math.inf]
+
+
+def test_every_method_with_learning_rates_takes_part() -> None:
+    with_rates = {n for n, (f, _) in _METHODS.items() if "lr_x" in inspect.signature(f).parameters}
+    assert set(agnostic.METHODS) == with_rates | {"neada"}
+    assert len(agnostic.METHODS) == len(set(agnostic.METHODS))
+
+
+def tiny(method: str) -> agnostic.Config:
+    (config,) = (c for c in agnostic.configs("quick") if c.method == method)
+    return replace(config, problems=("quadratic", "mccormick"), budget=120, per_decade=1, decades=1)
+
+
+def recorded(config: agnostic.Config, folder: Path) -> Record:
+    run = Run(folder / config.method)
+    run.start(asdict(config))
+    agnostic.run(config, run, lambda part: None)
+    run.seal()
+    return Record(config, run.rows())
+
+
+def test_rates_that_a_method_has_not_change_nothing(tmp_path: Path) -> None:
+    both = recorded(tiny("tiada"), tmp_path)
+    one = recorded(tiny("neada-adagrad"), tmp_path)
+    none = recorded(tiny("neada"), tmp_path)
+    for record in (both, one, none):
+        assert [row["problem"] for row in record.rows] == ["quadratic"] * 3 + ["mccormick"] * 3
+        assert [row["lr_x"] for row in record.rows[:3]] == pytest.approx([0.1, 1.0, 10.0])
+    assert any(len(set(row["calls"])) > 1 for row in both.rows)
+    assert all(len(set(row["calls"])) == 1 for row in one.rows)
+    assert len({tuple(row["calls"]) for row in one.rows[3:]}) > 1
+    assert len({tuple(row["calls"]) for row in none.rows[:3]}) == 1
+
+
+def test_a_cell_of_the_grid_is_its_pair(tmp_path: Path) -> None:
+    record = recorded(replace(tiny("gda"), budget=200), tmp_path)
+    row = next(r for r in record.rows if r["problem"] == "mccormick" and r["lr_x"] == 0.1)
+    assert row["calls"] == race("gda", [(0.1, 0.1), (0.1, 1.0), (0.1, 10.0)], 200)
+    assert math.isfinite(row["calls"][1])
+
+
+def made_up(method: str, share: float) -> Record:
+    """A run in which a share of the pairs works."""
+    config = replace(tiny(method), problems=("quadratic",), decades=1, per_decade=2)
+    solved = np.arange(25).reshape(5, 5) < 25 * share
+    calls = np.where(solved, 10.0, math.inf).tolist()
+    return Record(config, [{"problem": "quadratic", "lr_x": 1.0, "calls": row} for row in calls])
+
+
+def verdicts(shares: dict[str, float]) -> dict[str, tuple[str, float | None]]:
+    records = [made_up(m, shares.get(m, 0.2)) for m in agnostic.METHODS]
+    return {c.id: (c.verdict, c.measured) for c in agnostic.claims(records)}
+
+
+def test_claims_follow_the_shares() -> None:
+    found = verdicts({"neada-adam": 0.4, "adam": 0.32, "neada": 1.0, "neada-adagrad": 0.6})
+    assert found["agnostic/neada-adam"] == ("holds", pytest.approx(0.08))
+    assert found["agnostic/neada-gda"] == ("fails", pytest.approx(0.0))
+    assert found["agnostic/best-neada"] == ("holds", pytest.approx(0.28))
+    assert found["agnostic/default"] == ("holds", pytest.approx(0.68))
+    found = verdicts({"neada-adam": 0.2, "adam": 0.32, "tiada": 0.8, "neada": 0.6})
+    assert found["agnostic/neada-adam"] == ("fails", pytest.approx(-0.12))
+    assert found["agnostic/best-neada"] == ("fails", pytest.approx(-0.6))
+    assert found["agnostic/default"] == ("fails", pytest.approx(-0.2))
+
+
+def test_claims_wait_for_all_their_runs() -> None:
+    assert {c.verdict for c in agnostic.claims([])} == {"not run"}
+    some = agnostic.claims([made_up("adam", 0.2), made_up("neada-adam", 0.4)])
+    assert [c.id for c in some if c.verdict == "holds"] == ["agnostic/neada-adam"]
+    assert [c.verdict for c in some].count("not run") == 5
+
+
+def test_a_figure_with_the_best_first(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = agnostic.figure([made_up("adam", 0.2), made_up("neada-adam", 0.4)])
+    titles = [axes.get_title() for axes in figure.axes[:2]]
+    assert titles == ["neada-adam: 40 %", "adam: 20 %"]
+    figure.savefig(tmp_path / "figure.png")

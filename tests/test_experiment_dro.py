@@ -1,0 +1,329 @@
+"""Robust training of Figures 3 and 4: the numbers against a plain loop, verdicts, interruptions."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from neada import data, models
+from neada.experiments import mnist_dro, robust_training, synthetic_dro
+from neada.experiments.experiment import Record
+from neada.runs import Run
+from neada.training import TrainConfig, TrainResult, TrainStatus
+
+SYNTHETIC, MNIST = synthetic_dro, mnist_dro
+
+
+def record_of(module: Any, config: Any, folder: Path) -> Record:
+    run = Run(folder)
+    run.start(dataclasses.asdict(config))
+    module.run(config, run, lambda part: None)
+    run.seal()
+    return Record(config, run.rows())
+
+
+def small(module: Any) -> list[Any]:
+    return [
+        dataclasses.replace(config, budget=64, num_evaluations=2)
+        for config in module.configs("quick", 1)
+    ]
+
+
+def released_loop(config: Any) -> tuple[int, float, float]:
+    """The authors' loop, written out: x steps, mean loss of all of them, accuracy under attack."""
+    points = data.load("synthetic", seed=config.seed)
+    model = models.make("mlp", (2,), 2, seed=config.seed)
+    x_optimizer = torch.optim.Adam(model.parameters(), lr=config.lr_x)
+    batches = data.Batches(points.x_train, points.y_train, config.batch_size, seed=config.seed)
+    losses: list[float] = []
+    calls = 0
+    for clean, labels, _ in batches.endless():
+        z = clean.clone().requires_grad_()
+        z_optimizer = torch.optim.Adam([z], lr=config.lr_y)
+        k, t, enough = 0, len(losses), False
+        while not enough and calls < config.budget:
+            penalty = config.gamma * ((z - clean) ** 2).sum(1).mean()
+            z.grad = None
+            (penalty - nn.functional.cross_entropy(model(z), labels)).backward()
+            z_optimizer.step()
+            assert z.grad is not None
+            k, calls = k + 1, calls + 1
+            if config.method == "neada-adam":
+                enough = float((z.grad**2).sum()) <= config.stop_scale / (t + 1) or k >= t
+            else:
+                enough = k == 15
+        if calls >= config.budget:
+            break
+        x_optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(z.detach()), labels)
+        loss.backward()
+        x_optimizer.step()
+        calls += 1
+        losses.append(loss.item())
+    test = points.x_test.clone().requires_grad_()
+    nn.functional.cross_entropy(model(test), points.y_test).backward()
+    assert test.grad is not None
+    attacked = model(points.x_test + 0.5 * test.grad.sign()).argmax(1)
+    return len(losses), float(np.mean(losses)), float((attacked == points.y_test).float().mean())
+
+
+@pytest.mark.parametrize("method", ["adam-15", "neada-adam"])
+def test_a_run_is_the_loop_of_the_authors(method: Any, tmp_path: Path) -> None:
+    config = synthetic_dro.Config(method, 0.08, seed=3, budget=400, num_evaluations=1)
+    record = record_of(SYNTHETIC, config, tmp_path)
+    x_steps, mean_loss, accuracy = released_loop(config)
+    last = record.rows[-1]
+    assert (last["calls"], last["x_steps"]) == (400, x_steps)
+    assert last["test_0.5"] == pytest.approx(accuracy, abs=2 / 4000)
+    steps = np.diff([0, *(row["x_steps"] for row in record.rows)])
+    losses = np.array([row["loss"] for row in record.rows])
+    assert (steps * losses).sum() / steps.sum() == pytest.approx(mean_loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("module", [SYNTHETIC, MNIST])
+def test_a_tiny_run_gives_verdicts_and_a_figure(module: Any, tmp_path: Path) -> None:
+    configs = small(module)
+    found = [record_of(module, config, tmp_path / config.label) for config in configs]
+    assert all(claim.verdict in ("holds", "fails") for claim in module.claims(found))
+    assert all(record.rows[-1]["calls"] == 64 for record in found)
+    module.figure(found).savefig(tmp_path / "whole.png")
+    module.figure(found[:1]).savefig(tmp_path / "one.png")
+    some = [claim.verdict for claim in module.claims(found[:2])]
+    assert "not run" in some
+
+
+def test_four_runs_of_the_paper_and_two_of_ours() -> None:
+    for scale, budget, name in (("standard", 1565, "mnist"), ("paper", 78200, "mnist")):
+        configs = mnist_dro.configs(scale, 1)  # type: ignore[arg-type]
+        assert {(c.budget, c.data, c.lr_x, c.gamma, c.batch_size) for c in configs} == {
+            (budget, name, 0.001, 1.3, 128)
+        }
+        paper = [c for c in configs if c.norm == "batch"]
+        assert {(c.method, c.lr_y) for c in paper} == {
+            (method, rate) for method in ("adam-15", "neada-adam") for rate in (0.001, 0.01)
+        }
+        assert len(configs) == 6
+    assert {c.budget for c in mnist_dro.configs("standard", budget=7820)} == {7820}
+    assert len(mnist_dro.configs("quick", 3)) == 18
+
+
+# Verdicts, on rows made up so that every number behind them is known.
+
+
+def made_up(config: Any, accuracies: dict[str, float], early: float, late: float) -> Record:
+    """The loss is `early` for the first half of the calls and `late` in the second."""
+    rows: list[dict[str, Any]] = [
+        {"calls": n * config.budget // 20, "loss": early if n <= 10 else late} for n in range(1, 21)
+    ]
+    for row in rows[9::10]:
+        row.update(accuracies)
+    return Record(config, rows)
+
+
+def synthetic_records(table: dict[tuple[str, float], tuple[float, float, float]]) -> list[Record]:
+    records = []
+    for config in synthetic_dro.configs("standard", 3):
+        accuracy, early, late = table[config.method, config.lr_y]
+        accuracy += 0.01 * config.seed
+        records.append(made_up(config, {"test_0.5": accuracy}, early, late))
+    return records
+
+
+# What the authors' scripts gave, as accuracies; of the losses only the order matters.
+SCRIPTS = {
+    ("adam-15", 0.08): (0.746, 0.6, 0.4),
+    ("adam-15", 0.01): (0.667, 0.6, 0.015),
+    ("neada-adam", 0.08): (0.796, 0.3, 0.3),
+    ("neada-adam", 0.01): (0.765, 0.3, 0.2),
+}
+
+
+def verdicts(claims: Any) -> dict[str, str]:
+    return {claim.id.split("/")[1]: claim.verdict for claim in claims}
+
+
+def test_the_numbers_of_the_scripts_satisfy_every_claim_of_figure_3() -> None:
+    found = synthetic_dro.claims(synthetic_records(SCRIPTS))
+    assert set(verdicts(found).values()) == {"holds"}
+    measured = {claim.id.split("/")[1]: claim.measured for claim in found}
+    assert measured["higher-0.08"] == pytest.approx(5.0)
+    assert measured["drop-adam-15"] == pytest.approx(7.9)
+    assert measured["smaller-drop"] == pytest.approx(7.9 - 3.1)
+    assert measured["adam-at-68"] == pytest.approx(67.7)
+    assert measured["loss-first-0.08"] == pytest.approx(0.5)
+    assert measured["lower-loss"] == pytest.approx(0.015 / 0.2)
+    assert {claim.seeds for claim in found} == {3}
+
+
+@pytest.mark.parametrize(
+    ("run", "numbers", "flipped"),
+    [
+        (("neada-adam", 0.08), (0.74, 0.3, 0.3), {"higher-0.08"}),
+        (("adam-15", 0.08), (0.69, 0.6, 0.4), {"reasonable-adam", "drop-adam-15", "smaller-drop"}),
+        (("neada-adam", 0.01), (0.70, 0.3, 0.2), {"drop-neada-adam", "smaller-drop"}),
+        (("adam-15", 0.01), (0.60, 0.6, 0.015), {"adam-at-68"}),
+        (("neada-adam", 0.01), (0.765, 0.7, 0.2), {"loss-first-0.01"}),
+        (("adam-15", 0.01), (0.667, 0.6, 0.25), {"lower-loss"}),
+    ],
+)
+def test_a_wrong_number_flips_its_claims_of_figure_3(run: Any, numbers: Any, flipped: Any) -> None:
+    found = verdicts(synthetic_dro.claims(synthetic_records({**SCRIPTS, run: numbers})))
+    assert {name for name, verdict in found.items() if verdict == "fails"} == flipped
+
+
+def mnist_records(table: dict[tuple[str, str, float], tuple[float, float, float]]) -> list[Record]:
+    records = []
+    for config in mnist_dro.configs("standard"):
+        shares = table[config.method, config.norm, config.lr_y]
+        held_out = {
+            f"held_out_{eps:g}": s for eps, s in zip((0.02, 0.05, 0.1), shares, strict=True)
+        }
+        test = {name.replace("held_out", "test"): share - 0.1 for name, share in held_out.items()}
+        early = 1.0 if config.method == "adam-15" else 0.4
+        records.append(made_up(config, {**held_out, **test, "held_out_clean": 1.0}, early, 0.1))
+    return records
+
+
+# The scripts' accuracies after 1565 calls, with frozen statistics made up.
+SHORT = {
+    ("adam-15", "batch", 0.01): (0.941, 0.883, 0.700),
+    ("adam-15", "batch", 0.001): (0.936, 0.870, 0.656),
+    ("neada-adam", "batch", 0.01): (0.964, 0.921, 0.759),
+    ("neada-adam", "batch", 0.001): (0.957, 0.885, 0.602),
+    ("neada-adam", "frozen", 0.01): (0.964, 0.921, 0.800),
+    ("neada-adam", "frozen", 0.001): (0.957, 0.885, 0.500),
+}
+
+
+def test_the_short_runs_of_the_scripts_are_judged_as_they_are() -> None:
+    claims = mnist_dro.claims(mnist_records(SHORT))
+    found = verdicts(claims)
+    assert {name for name, verdict in found.items() if verdict == "fails"} == {
+        "higher-0.001-0.1",  # 60.2 against 65.6
+        "smaller-drop-0.02",  # 0.7 against 0.5
+        "smaller-drop-0.05",  # 3.6 against 1.3
+        "smaller-drop-0.1",  # 15.7 against 4.4
+        "most-at-0.1",
+        "frozen-0.001",
+    }
+    by_name = {claim.id.split("/")[1]: claim for claim in claims}
+    assert by_name["higher-0.001-0.1"].measured == pytest.approx(60.2 - 65.6)
+    assert by_name["smaller-drop-0.1"].measured == pytest.approx(4.4 - 15.7)
+    assert by_name["both-good"].measured == pytest.approx(88.3)
+    assert by_name["loss-first-0.01"].measured == pytest.approx(0.4)
+    assert "on the test set 65.9 against 60.0" in by_name["higher-0.01-0.1"].note
+
+
+def test_a_better_neada_with_equal_rates_turns_the_claims() -> None:
+    better = {**SHORT, ("neada-adam", "batch", 0.001): (0.9645, 0.9215, 0.758)}
+    found = verdicts(mnist_dro.claims(mnist_records(better)))
+    turned = ("higher-0.001-0.1", "smaller-drop-0.02", "smaller-drop-0.05", "smaller-drop-0.1")
+    assert {found[name] for name in (*turned, "most-at-0.1")} == {"holds"}
+
+
+# Numbers of a run.
+
+
+def test_runs_that_were_measured_at_other_calls_are_brought_together() -> None:
+    config = synthetic_dro.configs("quick", 1)[0]
+    first = Record(config, [{"calls": 0, "loss": 0.0}, {"calls": 100, "loss": 10.0}] * 1)
+    second = Record(
+        config, [{"calls": 50, "loss": 1.0}, {"calls": 80, "a": 1}, {"calls": 150, "loss": 3.0}]
+    )
+    calls, values = robust_training.over_calls({0: first, 1: second}, "loss")
+    assert calls[0] == 50.0
+    assert calls[-1] == 100.0  # nothing beyond what every run has
+    np.testing.assert_allclose(values[[0, -1]], [[5.0, 1.0], [10.0, 2.0]])
+
+
+def test_differences_pair_the_seeds() -> None:
+    config = synthetic_dro.configs("quick", 1)[0]
+    runs = {seed: Record(config, [{"v": value}]) for seed, value in ((0, 1.0), (1, 5.0), (2, 7.0))}
+    others = {
+        seed: Record(config, [{"v": value}]) for seed, value in ((2, 8.0), (1, 2.0), (9, 0.0))
+    }
+
+    def value(record: Record) -> float:
+        return robust_training.last(record, "v")
+
+    assert robust_training.differences(runs, others, value).tolist() == [-3.0, 1.0]
+    drops = robust_training.drop_differences((runs, others), (others, runs), value)
+    assert drops.tolist() == [6.0, -2.0]
+    assert robust_training.mean(np.array([])) is None
+
+
+def test_the_larger_class_is_what_the_generator_draws() -> None:
+    labels = torch.cat([data.load("synthetic", seed=seed).y_train for seed in range(4)])
+    share = 100.0 * float((labels == 0).float().mean())
+    spread = 100.0 * math.sqrt(0.25 / len(labels))
+    assert share == pytest.approx(synthetic_dro._larger_class(), abs=4 * spread)
+
+
+# Interruptions and failures.
+
+
+def tiny_training(**changes: Any) -> TrainConfig:
+    return TrainConfig(data="synthetic", budget=30, stop="released", eval_eps=(0.5,), **changes)
+
+
+def rows_without_time(run: Run) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
+
+
+def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, cut = Run(tmp_path / "whole"), Run(tmp_path / "cut")
+    config = tiny_training()
+    for run in (whole, cut):
+        run.start({})
+    robust_training.train_into(config, whole, lambda part: None, resumable=True)
+    real = robust_training.train
+    resumed: list[bool] = []
+
+    def interrupted(*args: Any, **options: Any) -> TrainResult:
+        resumed.append(options["resume"])
+        result = real(*args, **options)
+        return dataclasses.replace(result, status=TrainStatus.INTERRUPTED)
+
+    def seen(*args: Any, **options: Any) -> TrainResult:
+        resumed.append(options["resume"])
+        return real(*args, **options)
+
+    monkeypatch.setattr(robust_training, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        robust_training.train_into(config, cut, lambda part: None, resumable=True)
+    assert cut.rows() == []
+    (cut.folder / "training" / "result.json").unlink()  # as it is before the end
+    monkeypatch.setattr(robust_training, "train", seen)
+    robust_training.train_into(config, cut, lambda part: None, resumable=True)
+    assert rows_without_time(cut) == rows_without_time(whole)
+    cut.start({})
+    robust_training.train_into(config, cut, lambda part: None, resumable=True)
+    assert rows_without_time(cut) == rows_without_time(whole)
+    assert resumed == [True, True, False]
+
+
+def test_a_training_that_diverges_is_reported(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.start({})
+    with pytest.raises(RuntimeError, match="gradient calls"):
+        robust_training.train_into(
+            tiny_training(method="sgd-1", lr_x=1e30), run, lambda part: None, resumable=False
+        )
+
+
+def test_without_mnist_the_run_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEADA_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run = Run(tmp_path / "run")
+    run.start({})
+    with pytest.raises(data.DataError, match="mnist was not found in"):
+        mnist_dro.run(mnist_dro.configs("standard")[0], run, lambda part: None)

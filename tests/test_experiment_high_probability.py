@@ -1,0 +1,118 @@
+"""Theorem 5's experiment: the runs against a plain transcription, the exponents on known laws."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+
+from neada.experiments import high_probability
+from neada.experiments.experiment import Record
+from neada.runs import Run
+
+
+def records_of(tmp_path, num_seeds: int, num_outer: int) -> list[Record]:
+    records = []
+    for config in high_probability.configs("quick", seeds=num_seeds):
+        config = replace(config, num_outer=num_outer)
+        run = Run(tmp_path / config.label)
+        run.start(asdict(config))
+        high_probability.run(config, run, lambda part: None)
+        run.seal()
+        records.append(Record(config, run.rows()))
+    return records
+
+
+def reference(num_seeds: int, num_outer: int, draw) -> tuple[np.ndarray, np.ndarray]:
+    """Algorithm 3 with t + 1 steps of a fresh averaged AdaGrad-Norm, all seeds side by side."""
+    x, y = np.full((num_seeds, 2), 3.0), np.zeros((num_seeds, 2))
+    v_x = np.ones((num_seeds, 1))
+    grads, errors = np.zeros(num_seeds), np.zeros(num_seeds)
+    for t in range(num_outer):
+        v_y, average = np.ones((num_seeds, 1)), y.copy()
+        for k in range(t + 1):
+            draw()
+            gradient = np.tanh(x) - y + draw()
+            v_y = v_y + (gradient**2).sum(axis=1, keepdims=True)
+            y = np.clip(y + gradient / np.sqrt(v_y), -2.0, 2.0)
+            average = average + 2.0 / (k + 2.0) * (y - average)
+        y = average
+        exact = 2.0 * x / (1.0 + x**2) + y * (1.0 - np.tanh(x) ** 2)
+        grads += (exact**2).sum(axis=1)
+        errors += ((y - np.tanh(x)) ** 2).sum(axis=1)
+        gradient = exact + draw()
+        draw()
+        v_x = v_x + (gradient**2).sum(axis=1, keepdims=True)
+        x = x - gradient / np.sqrt(v_x)
+    return grads / num_outer, errors / num_outer
+
+
+def test_the_runs_are_algorithm_3(tmp_path) -> None:
+    gaussian, student = records_of(tmp_path, num_seeds=5, num_outer=8)
+    generator = np.random.default_rng(5)
+    grads, errors = reference(5, 8, lambda: generator.standard_normal((5, 2)))
+    np.testing.assert_allclose(gaussian.rows[-1]["grad_sq"], grads, rtol=1e-11)
+    np.testing.assert_allclose(gaussian.rows[-1]["y_error_sq"], errors, rtol=1e-11)
+    generator = np.random.default_rng(5)
+    grads, _ = reference(5, 8, lambda: generator.standard_t(2.5, (5, 2)) / 5.0**0.5)
+    np.testing.assert_allclose(student.rows[-1]["grad_sq"], grads, rtol=1e-11)
+
+
+def test_the_gradient_is_that_of_the_objective() -> None:
+    x = torch.linspace(-3.0, 3.0, 7, dtype=torch.float64, requires_grad=True)
+    y = torch.linspace(-2.0, 2.0, 7, dtype=torch.float64)
+    (torch.log1p(x * x) + y * torch.tanh(x) - 0.5 * y * y).sum().backward()
+    torch.testing.assert_close(high_probability.gradient_x(x.detach(), y), x.grad)
+
+
+def test_a_tiny_run_is_judged_and_drawn(tmp_path) -> None:
+    records = records_of(tmp_path, num_seeds=40, num_outer=8)
+    assert [row["outer_steps"] for row in records[0].rows] == [2, 4, 8]
+    claims = high_probability.claims(records)
+    assert "not run" not in {claim.verdict for claim in claims}
+    assert {claim.seeds for claim in claims} == {40}
+    assert len(high_probability.figure(records).axes) == 3
+    assert len(high_probability.figure(records[1:]).axes) == 2
+
+
+def test_without_runs_nothing_is_judged() -> None:
+    assert {claim.verdict for claim in high_probability.claims([])} == {"not run"}
+
+
+def lawful(light, heavy, error_growth: float = 1.0) -> list[Record]:
+    """Records whose quantiles at 1 - delta are given functions of log(1/delta)."""
+    records = []
+    logs = -np.log((np.arange(4000) + 0.5) / 4000)
+    for config, law in zip(
+        high_probability.configs("quick", seeds=4000), (light, heavy), strict=True
+    ):
+        config = replace(config, num_outer=8)
+        sums = {2: 1.0, 4: 2.0, 8: 2.0 + error_growth}
+        rows = [
+            {"outer_steps": t, "grad_sq": law(logs).tolist(), "y_error_sq": [total / t]}
+            for t, total in sums.items()
+        ]
+        records.append(Record(config, rows))
+    return records
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 1.5])
+def test_the_exponent_of_a_power_law_is_found(power: float) -> None:
+    records = lawful(lambda logs: logs**power, lambda logs: 1.0 + logs)
+    (claim,) = [c for c in high_probability.claims(records) if c.id.endswith("/quantile-growth")]
+    assert float(claim.note.split(",")[0]) == pytest.approx(power, abs=0.02)
+    assert power < claim.measured < power + 0.2  # the upper end of the interval
+
+
+def test_growth_beyond_the_square_fails() -> None:
+    benign = lawful(lambda logs: 1.0 + 0.1 * logs, lambda logs: 1.0 + 0.3 * logs)
+    assert {claim.verdict for claim in high_probability.claims(benign)} == {"holds"}
+    wild = lawful(lambda logs: np.exp(3.0 * logs), lambda logs: np.exp(3.0 * logs), 1.6)
+    verdicts = {claim.id: claim.verdict for claim in high_probability.claims(wild)}
+    assert verdicts == {
+        "high-probability/quantile-growth": "fails",
+        "high-probability/excess-growth": "fails",
+        "high-probability/premise": "fails",
+        "high-probability/heavy-excess-growth": "fails",
+        "high-probability/heavy-spread": "fails",
+    }

@@ -1,0 +1,131 @@
+"""Every experiment at a tiny scale: the right files, claims judged, a figure drawn."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neada import experiments, plots, report
+from neada.experiments import Record
+from neada.experiments.experiment import run_folder
+from neada.runs import Run
+from neada.runs.files import write_json
+
+# How to shrink the configs of an experiment until one run takes a moment.
+TINY: dict[str, dict[str, Any]] = {
+    "quadratic": {"budgets": ((1.0, 60), (2.0, 60), (4.0, 60), (8.0, 60))},
+    "mccormick": {"budgets": ((0.01, 60), (0.03, 60), (0.05, 60)), "num_seeds": 2},
+}
+
+
+def tiny_configs(name: str) -> list[Any]:
+    configs = experiments.get(name).configs("quick", 2)
+    return [
+        dataclasses.replace(
+            config, **{k: v for k, v in TINY.get(name, {}).items() if hasattr(config, k)}
+        )
+        for config in configs
+    ]
+
+
+def records(name: str, out: Path, configs: list[Any]) -> list[Record]:
+    experiment = experiments.get(name)
+    found = []
+    for config in configs:
+        run = Run(run_folder(out, name, config))
+        run.start(dataclasses.asdict(config))
+        experiment.run(config, run, lambda part: None)
+        run.seal()
+        assert run.trouble(dataclasses.asdict(config)) == ""
+        found.append(Record(config, run.rows()))
+    return found
+
+
+@pytest.mark.parametrize("name", list(TINY))
+def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> None:
+    found = records(name, tmp_path, tiny_configs(name))
+    experiment = experiments.get(name)
+    claims = experiment.claims(found)
+    assert claims
+    assert all(claim.verdict in ("holds", "fails") for claim in claims)
+    png, svg = plots.save(experiment.figure(found), tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in svg.read_text()
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_without_runs_every_claim_is_not_run(name: str) -> None:
+    claims = experiments.get(name).claims([])
+    assert claims
+    assert {claim.verdict for claim in claims} == {"not run"}
+
+
+@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("scale", experiments.SCALES)
+def test_configs_are_frozen_distinct_and_plain(name: str, scale: Any, tmp_path: Path) -> None:
+    configs = experiments.get(name).configs(scale)
+    folders = {run_folder(tmp_path, name, config) for config in configs}
+    assert len(folders) == len(configs) > 0
+    write_json(tmp_path / "config.json", [dataclasses.asdict(config) for config in configs])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        configs[0].anything = 1
+
+
+def test_the_ids_of_claims_are_unique() -> None:
+    ids = [claim.id for name in experiments.names() for claim in experiments.get(name).claims([])]
+    assert len(ids) == len(set(ids))
+
+
+def test_seeds_are_obeyed() -> None:
+    (first, *_) = experiments.get("mccormick").configs("standard", 13)
+    assert first.num_seeds == 13
+    assert experiments.get("mccormick").configs("standard")[0].num_seeds >= 10
+
+
+def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
+    (config,) = [
+        dataclasses.replace(c, budgets=((4.0, 2000),))
+        for c in experiments.get("quadratic").configs("quick")
+        if c.label == "GDA"
+    ]
+    (record,) = records("quadratic", tmp_path, [config])
+
+    def verdict(rows: Any) -> str:
+        claims = experiments.get("quadratic").claims([Record(config, rows)])
+        return {claim.id: claim.verdict for claim in claims}["quadratic/gda-constant"]
+
+    rows = [*record.rows, *({**row, "ratio": r} for row in record.rows for r in (1.0, 2.0, 8.0))]
+    assert verdict(rows) == "holds"
+    rows[3] = {**rows[3], "grad_x": [rows[3]["grad_x"][0] * 1.001]}
+    assert verdict(rows) == "fails"
+
+
+def test_the_report_is_one_file_that_needs_no_network(tmp_path: Path) -> None:
+    from neada.experiments import runner
+
+    configs = experiments.get("quadratic").configs("quick")
+    runner._execute_here(
+        [runner.Task("quadratic", config) for config in configs[:2]], tmp_path, 1, lambda p, n: None
+    )
+    write_json(
+        tmp_path / "reproduction.json", {"names": ["quadratic"], "scale": "quick", "seeds": None}
+    )
+    _, (section,) = report.write(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+    assert "<script" not in page
+    assert page.index("<table>") < page.index("<h2")  # the verdicts come first
+    assert "data:image/svg+xml;base64," in page
+    assert "○ not run" in page
+    assert len(section.missing) == len(configs) - 2
+    for line in section.runs:
+        link = (line.folder / "metrics.jsonl").relative_to(tmp_path).as_posix()
+        assert f'href="{link}"' in page
+        assert (tmp_path / link).is_file()
+
+
+def test_a_folder_without_a_reproduction_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no reproduction"):
+        report.write(tmp_path)

@@ -1,0 +1,147 @@
+"""Runs are done once, resumed after an interruption, and repaired when damaged."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from neada.experiments import Claim, Record, registry, reproduce
+from neada.experiments.experiment import run_folder
+from neada.experiments.runner import last_request
+from neada.runs import Run
+
+
+@dataclass(frozen=True)
+class Config:
+    number: int
+    seeds: int
+
+    @property
+    def label(self) -> str:
+        return f"number {self.number}"
+
+
+def counting_experiment(fails_at: int = -1, interrupts_at: int = -1) -> Any:
+    done: list[int] = []
+
+    def run(config: Config, run: Run, progress: Any) -> None:
+        progress(0.5)
+        if config.number == fails_at:
+            raise ValueError("a number\nnobody likes")
+        if config.number == interrupts_at:
+            raise KeyboardInterrupt
+        run.append([{"square": config.number**2}])
+        done.append(config.number)
+
+    def claims(records: Sequence[Record]) -> list[Claim]:
+        total = sum(r.rows[0]["square"] for r in records) if records else None
+        return [Claim("toy/sum", "the sum of squares", "toy", total, "<=", 14.0)]
+
+    return SimpleNamespace(
+        TITLE="toy",
+        WHERE="toy",
+        configs=lambda scale, seeds=None: [Config(n, seeds or 1) for n in range(4)],
+        run=run,
+        claims=claims,
+        done=done,
+    )
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    experiment = counting_experiment()
+    install(monkeypatch, experiment)
+    return experiment
+
+
+def install(monkeypatch: pytest.MonkeyPatch, experiment: Any) -> None:
+    monkeypatch.setattr(registry, "_NAMES", ("toy",))
+    monkeypatch.setattr(registry, "get", lambda name: experiment)
+
+
+def test_what_is_there_is_not_run_again(toy: Any, tmp_path: Path) -> None:
+    first = reproduce(["toy"], "quick", tmp_path)
+    assert (first.num_run, first.num_kept) == (4, 0)
+    again = reproduce(["toy"], "quick", tmp_path)
+    assert (again.num_run, again.num_kept) == (0, 4)
+    assert toy.done == [0, 1, 2, 3]
+
+
+def test_force_runs_everything_again(toy: Any, tmp_path: Path) -> None:
+    reproduce(["toy"], "quick", tmp_path)
+    assert reproduce(["toy"], "quick", tmp_path, force=True).num_run == 4
+
+
+def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
+    reproduce(["toy"], "quick", tmp_path, seeds=1)
+    assert reproduce(["toy"], "quick", tmp_path, seeds=2).num_run == 4
+    assert last_request(tmp_path) == {"names": ["toy"], "scale": "quick", "seeds": 2}
+
+
+def test_a_damaged_run_is_found_and_done_again(toy: Any, tmp_path: Path) -> None:
+    reproduce(["toy"], "quick", tmp_path)
+    folder = run_folder(tmp_path, "toy", Config(2, 1))
+    (folder / "metrics.jsonl").write_text('{"square": 1000}\n')
+    outcome = reproduce(["toy"], "quick", tmp_path)
+    assert outcome.num_run == 1
+    ((where, why),) = outcome.redone
+    assert where.startswith("toy/runs/number-2-")
+    assert why == "metrics.jsonl is not what the run wrote"
+    assert Run(folder).rows() == [{"square": 4}]
+
+
+def test_after_an_interruption_the_rest_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, counting_experiment(interrupts_at=2))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(["toy"], "quick", tmp_path)
+    rest = counting_experiment()
+    install(monkeypatch, rest)
+    assert reproduce(["toy"], "quick", tmp_path).num_kept == 2
+    assert rest.done == [2, 3]
+
+
+def test_a_broken_run_is_told_in_one_line_and_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    experiment = counting_experiment(fails_at=1)
+    install(monkeypatch, experiment)
+    outcome = reproduce(["toy"], "quick", tmp_path)
+    assert outcome.broken == [("toy (number 1)", "ValueError: a number nobody likes")]
+    assert experiment.done == [0, 2, 3]
+
+
+def test_progress_goes_from_nothing_to_everything(toy: Any, tmp_path: Path) -> None:
+    heard: list[float] = []
+    reproduce(["toy"], "quick", tmp_path, report=lambda part, name: heard.append(part))
+    assert heard == sorted(heard)
+    assert heard[0] == 0.0
+    assert heard[-1] == 1.0
+
+
+def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
+    from neada.experiments import quadratic, runner
+
+    configs = [dataclasses.replace(c, budgets=((1.0, 60),)) for c in quadratic.configs("quick")[:3]]
+    tasks = [runner.Task("quadratic", config) for config in configs]
+    for folder, execute in (
+        ("one", runner._execute_here),
+        ("two", runner._execute_in_processes),
+    ):
+        assert execute(tasks, tmp_path / folder, 2, lambda part, name: None) == []
+    for config in configs:
+        one, two = (
+            Run(run_folder(tmp_path / folder, "quadratic", config)).metrics_file.read_bytes()
+            for folder in ("one", "two")
+        )
+        assert one == two != b""
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean 'mccormick'"):
+        registry.get("mccormik")
