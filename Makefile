@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 .PHONY: demo test test-slow lint docs bench clean
 
 demo: $(READY)
-	@$(BIN)/python examples/demo.py
+	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
 
 test: lint
 	$(PYTEST) -n $(JOBS) -q
@@ -31,6 +31,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --budget 4000 --jobs 2 \
 	  --write docs/benchmarks-minimax.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write docs/benchmarks-figures.md
+	$(BIN)/python benchmarks/batches.py --write docs/benchmarks-batches.md
+	$(BIN)/python benchmarks/robust_steps.py --write docs/benchmarks-robust.md
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

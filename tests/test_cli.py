@@ -144,7 +144,14 @@ def test_a_broken_run_is_exit_code_1(
     assert "quadratic (Adam) broke: RuntimeError: no luck" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+def alive_in_group(group: int) -> bool:
+    listing = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True).stdout
+    found = [line.split() for line in listing.splitlines()]
+    return any(int(pgid) == group and not stat.startswith("Z") for pgid, stat in found)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen(
         [sys.executable, "-m", "neada", "reproduce", "mccormick", "--out", str(out), "--jobs", "2"],
@@ -157,10 +164,14 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     while not list(out.glob("mccormick/runs/*/result.json")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    # Ctrl-C reaches the whole group of processes, `kill` only the one that was named.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert errors == "neada: interrupted; what is finished is kept, the same command goes on\n"
+    while alive_in_group(process.pid):
+        assert time.monotonic() < deadline, "a worker is left"
+        time.sleep(0.05)
     finished = len(list(out.glob("mccormick/runs/*/result.json")))
     assert 1 <= finished < len(experiments.get("mccormick").configs("quick"))
 

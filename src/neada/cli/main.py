@@ -1,9 +1,12 @@
 """The entry point: parse, run one command, turn trouble into one sentence and an exit code."""
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 import neada
 from neada.cli.arguments import Parser, UsageError
@@ -71,8 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = make_parser().parse_args(arguments)
         if args.name is None:
             raise UsageError("no command given: `neada --help` lists them")
-        code: int = args.command(args)
-        sys.stdout.flush()
+        with _terminating_like_ctrl_c():
+            code: int = args.command(args)
+            sys.stdout.flush()
         return code
     except UsageError as error:
         return _complain(str(error), 2)
@@ -86,6 +90,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _complain(_disk_trouble(error), 1)
+
+
+@contextlib.contextmanager
+def _terminating_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, so that no worker process is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -30,7 +31,7 @@ interrupted reproduction goes on where it was. The verdicts are printed and writ
 claims.json, the figures (PNG, SVG) and report.html stand beside them."""
 _REPRODUCE_EXAMPLES = """\
 experiments:
-  {names}
+{names}
 
 examples:
   neada reproduce                              everything, in about two minutes
@@ -46,11 +47,12 @@ exit codes:
 def add_reproduce(commands: Commands) -> None:
     """Add the command `reproduce`."""
     names = experiments.names()
+    listed = textwrap.fill(", ".join(names), 90, break_on_hyphens=False)
     parser = commands.add_parser(
         "reproduce",
         help="run the paper's experiments and judge its claims",
         description=_REPRODUCE,
-        epilog=_REPRODUCE_EXAMPLES.format(names=", ".join(names)),
+        epilog=_REPRODUCE_EXAMPLES.format(names=textwrap.indent(listed, "  ")),
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="experiments, or `all` (default)")
     parser.add_argument(
