@@ -2,10 +2,9 @@
 
 Two methods and two learning rates of the adversary make four training runs, each attacked with
 three epsilons. The inner loop is that of the authors' scripts: batch norm in training mode, whose
-running statistics so see the adversarial inputs of every inner step. Two more runs of NeAda freeze
-those statistics. "quick" takes scikit-learn's 8x8 digits and a small network; the other scales need
-MNIST (see `neada.data.load` for where it is looked for), and accuracies are then those on the 10000
-held-out training images, as in the scripts, with the real test set beside them.
+running statistics so see the inputs of every inner step; two more runs of NeAda freeze them.
+"quick" takes scikit-learn's 8x8 digits and a small network. The other scales need MNIST (see
+`neada.data.load`); accuracies are then those on the 10000 held-out images, as in the scripts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -155,7 +154,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     neada = {lr_y: runs["neada-adam", "batch", lr_y] for lr_y in _RATES}
     frozen = {lr_y: runs["neada-adam", "frozen", lr_y] for lr_y in _RATES}
     found = [_higher(adam[r], neada[r], r, eps) for r in _RATES for eps in _EPSILONS]
-    found.append(_both_good(adam[_SEPARATE], neada[_SEPARATE]))
+    found += [_both_good(adam[_SEPARATE], neada[_SEPARATE])]
     found += [_smaller_drop(adam, neada, eps) for eps in _EPSILONS]
     found.append(_most_at_the_largest(adam, neada))
     found += [
@@ -291,8 +290,10 @@ def figure(records: Sequence[Record]) -> "Figure":
         for lr_y, rate in _RATES.items()
     ]
     part = _OWN if any(f"{_OWN}_clean" in record.rows[-1] for record in records) else _TEST
+    # The others are measured on the first few images, which may be harder or easier than all.
+    words = "; last point: all images" if any(r.config.eval_samples for r in records) else ""
     panels = [
-        Panel(f"FGSM, epsilon = {eps:g}", f"{part}_{eps:g}", "accuracy (%)", percent=True)
+        Panel(f"FGSM, epsilon = {eps:g}{words}", f"{part}_{eps:g}", "accuracy (%)", percent=True)
         for eps in _EPSILONS
     ]
     panels.append(Panel("training loss", "loss", "loss at the perturbed batch", logarithmic=True))
