@@ -7,7 +7,7 @@ running anything again.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -26,7 +26,6 @@ __all__ = [
     "Progress",
     "Record",
     "Scale",
-    "records_of",
     "run_folder",
 ]
 
@@ -83,13 +82,3 @@ def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
     fingerprint = hashlib.sha256(content.encode()).hexdigest()[:8]
     label = re.sub(r"[^a-z0-9.]+", "-", config.label.lower()).strip("-")
     return out / name / "runs" / f"{label}-{fingerprint}"
-
-
-def records_of(out: Path, name: str, configs: Iterable[ExperimentConfig]) -> list[Record]:
-    """The finished runs among those of an experiment, read from their folders."""
-    found = []
-    for config in configs:
-        run = Run(run_folder(out, name, config))
-        if not run.trouble(asdict(config)):
-            found.append(Record(config, run.rows()))
-    return found
