@@ -1,7 +1,7 @@
 """The two players of a training run: an objective, the model's optimizer, and how they move."""
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +12,11 @@ from neada.robust.counters import RobustInfo
 from neada.training.config import Method, TrainConfig
 from neada.training.optimizers import adversary, model_optimizer, rule
 
-__all__ = ["STORE_FILE", "Game", "InputGame"]
+__all__ = ["STORE_FILE", "Game", "InputGame", "ObjectiveGame"]
 
 STORE_FILE = "perturbations.npy"
 _MOST_INNER_STEPS = 1_000_000
+_Objective = TypeVar("_Objective", bound=robust.WRM | robust.NormBall | robust.GroupDRO)
 
 
 class Game(Protocol):
@@ -42,21 +43,17 @@ class Game(Protocol):
         """Go on from a saved state."""
 
 
-class InputGame:
-    """The adversary perturbs the inputs: `WRM` or `NormBall`.
+class ObjectiveGame(Generic[_Objective]):
+    """What games share whose objective moves y by itself, before the model's optimizer moves x.
 
     Args:
         config: What is asked for.
         model: The network.
-        data: What it is trained on.
-        folder: Of the run, for a store of perturbations on disk.
+        objective: With its own counters and state.
     """
 
-    def __init__(
-        self, config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
-    ) -> None:
-        self.store = _store(config, data, folder)
-        self.objective = _objective(config, model, data, self.store)
+    def __init__(self, config: TrainConfig, model: nn.Module, objective: _Objective) -> None:
+        self.objective = objective
         self.objective.max_calls = config.budget
         self.x_optimizer = model_optimizer(config, model.parameters())
 
@@ -70,18 +67,8 @@ class InputGame:
         """Steps of the model so far."""
         return self.objective.outer_steps
 
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Perturb the batch, then move the model."""
-        known = None if self.store is None else ids
-        return self.objective.step(self.x_optimizer, inputs, targets, ids=known)
-
-    def commit(self) -> None:
-        """Make the stored perturbations permanent."""
-        if self.store is not None:
-            self.store.commit()
-
     def state_dict(self) -> dict[str, Any]:
-        """Counters, inner states, the store, and the model's optimizer."""
+        """Counters, all that is kept of y, and the model's optimizer."""
         return {
             "objective": self.objective.state_dict(),
             "x_optimizer": self.x_optimizer.state_dict(),
@@ -91,6 +78,33 @@ class InputGame:
         """Go on from a saved state."""
         self.objective.load_state_dict(state_dict["objective"])
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
+
+
+class InputGame(ObjectiveGame[robust.WRM | robust.NormBall]):
+    """The adversary perturbs the inputs: `WRM` or `NormBall`.
+
+    Args:
+        config: What is asked for.
+        model: The network.
+        data: What it is trained on.
+        folder: Of the run, for a store of perturbations on disk.
+    """
+
+    def __init__(
+        self, config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
+    ) -> None:
+        self.store = _store(config, data, folder)
+        super().__init__(config, model, _objective(config, model, data, self.store))
+
+    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
+        """Perturb the batch, then move the model."""
+        known = None if self.store is None else ids
+        return self.objective.step(self.x_optimizer, inputs, targets, ids=known)
+
+    def commit(self) -> None:
+        """Make the stored perturbations permanent."""
+        if self.store is not None:
+            self.store.commit()
 
 
 def _objective(

@@ -13,7 +13,8 @@ from neada.robust.counters import RobustInfo
 from neada.sets import Simplex
 from neada.steppers import TiAda
 from neada.training.config import TrainConfig
-from neada.training.optimizers import adversary, model_optimizer, rate_x, rate_y, rule
+from neada.training.game import ObjectiveGame
+from neada.training.optimizers import adversary, rate_x, rate_y, rule
 
 __all__ = ["GroupGame", "TiAdaGame", "groups_of"]
 
@@ -24,7 +25,7 @@ def groups_of(data: Dataset, part: str = "train") -> Tensor:
     return data.splits[part][1] if given is None else given
 
 
-class GroupGame:
+class GroupGame(ObjectiveGame[robust.GroupDRO]):
     """`GroupDRO` with an optimizer of the model.
 
     Args:
@@ -34,19 +35,7 @@ class GroupGame:
     """
 
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        self.objective = _objective(config, model, data)
-        self.objective.max_calls = config.budget
-        self.x_optimizer = model_optimizer(config, model.parameters())
-
-    @property
-    def calls(self) -> int:
-        """Gradients of both players and values so far."""
-        return self.objective.total_calls
-
-    @property
-    def x_steps(self) -> int:
-        """Steps of the model so far."""
-        return self.objective.outer_steps
+        super().__init__(config, model, _objective(config, model, data))
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move the weights of the groups, then the model."""
@@ -54,18 +43,6 @@ class GroupGame:
 
     def commit(self) -> None:
         """Nothing is kept outside of the state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights and all else of y, and the model's optimizer."""
-        return {
-            "objective": self.objective.state_dict(),
-            "x_optimizer": self.x_optimizer.state_dict(),
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        self.objective.load_state_dict(state_dict["objective"])
-        self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
 
 
 class TiAdaGame:
