@@ -74,7 +74,9 @@ def test_ten_kills_change_nothing(tmp_path: Path) -> None:
     report = json.loads(done.stdout.splitlines()[-1])
     # Ten were killed, the last one went on to the end; some of them had something to go on from.
     assert report["ends"] == [-9] * 10 + [0], (report, done.stderr)
-    assert max(report["checkpoints"]) == 2, report
+    # A kill between the new checkpoint and the removal of the oldest leaves three; the end, two.
+    assert 2 <= max(report["checkpoints"]) <= 3, report
+    assert report["checkpoints"][-1] == 2, report
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     rows = [_rows(folder) for folder in (whole, killed)]
     assert len(rows[0]) > 50
