@@ -56,6 +56,7 @@ while ends.count(-signal.SIGKILL) < num_kills:
     if ends[-1] == 0:
         break
 ends.append(os.waitstatus_to_exitcode(os.waitpid(play("killed"), 0)[1]))
+checkpoints.append(len(Checkpoints(folder / "killed").paths()))
 print(json.dumps({"ends": ends, "checkpoints": checkpoints, "duration": duration}))
 """
 
