@@ -116,7 +116,7 @@ def test_a_loss_that_is_not_finite_exits_1(
         (["--eval-eps", "-1"], "at least 0"),
         (["--budget", "0"], "--budget must be at least 1"),
         (["--gamma", "-2"], "--gamma must be positive"),
-        (["--method", "tiada"], "objective='group'"),
+        (["--method", "tiada", "--norm", "frozen"], "tiada has none"),
         (["--data", "synthetic", "--model", "cnn"], "needs images"),
         (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
         (["--data", "missing.npz"], "missing.npz"),

@@ -126,6 +126,38 @@ def test_group_training_without_a_regulariser_is_exponentiated_gradient() -> Non
     torch.testing.assert_close(weights(result.model), weights(model), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("objective", ["wrm", "ball"])
+def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) -> None:
+    points = tiny_data(valid_range=(0.0, 1.0))
+    result = train(
+        config(objective=objective, method="tiada", lr_x=0.3, lr_y=0.2, gamma=0.4, radius=0.1),
+        data=points,
+    )
+    model = models.make("mlp", (2,), 2, seed=0)
+    moved = torch.zeros_like(points.x_train)
+    sum_x = sum_y = 1e-8
+    batches = Batches(points.x_train, points.y_train, 32, seed=0).endless()
+    for _ in range(60):
+        clean, targets, ids = next(batches)
+        y = (clean + moved[ids]).requires_grad_()
+        value = nn.functional.cross_entropy(model(y), targets)
+        if objective == "wrm":
+            value = value - 0.4 * (y - clean).square().sum(1).mean()
+        *of_x, of_y = torch.autograd.grad(value, [*model.parameters(), y])
+        own = of_y * len(clean)  # each sample's gradient of its own objective
+        sum_x += sum(float(g.square().sum()) for g in of_x)
+        sum_y += float(own.square().sum(1).mean())
+        with torch.no_grad():
+            for p, gradient in zip(model.parameters(), of_x, strict=True):
+                p -= 0.3 / max(sum_x, sum_y) ** 0.6 * gradient
+            y += 0.2 / sum_y**0.4 * own
+            reach = 0.1 if objective == "ball" else 9.0
+            moved[ids] = torch.clamp(y, clean - reach, clean + reach).clamp(0.0, 1.0) - clean
+    assert (result.calls, result.x_steps) == (120, 60)
+    assert moved.abs().max() > 0.05
+    torch.testing.assert_close(weights(result.model), weights(model), rtol=1e-4, atol=1e-6)
+
+
 # Budgets, rows, evaluations.
 
 
@@ -138,6 +170,7 @@ def test_group_training_without_a_regulariser_is_exponentiated_gradient() -> Non
         {"objective": "ball", "radius": 0.2},
         {"objective": "group", "method": "neada-adam", "lr_y": 0.1},
         {"objective": "group", "method": "tiada"},
+        {"method": "tiada"},
     ],
     ids=str,
 )
@@ -283,6 +316,8 @@ def stopping_after(num_steps: int) -> Callable[[Progress], None]:
         {"objective": "group", "lr_y": 0.1},
         {"objective": "group", "regulariser": "chi2", "adjustment": 0.1},
         {"objective": "group", "method": "tiada"},
+        {"method": "tiada"},
+        {"objective": "ball", "ball_norm": "l2", "method": "tiada", "warm_start": "disk"},
     ],
     ids=str,
 )
@@ -512,7 +547,8 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
         ({"budget": 0}, "budget must be a whole number, at least 1"),
         ({"eval_eps": (-0.1,)}, "eval_eps must be finite"),
         ({"seed": -1}, "seed must be a whole number"),
-        ({"method": "tiada"}, "use it with objective='group'"),
+        ({"method": "tiada", "norm": "frozen"}, "norm='frozen' is about an inner loop"),
+        ({"method": "tiada", "per_sample": True}, "per_sample=True is about an inner loop"),
         ({"objective": "group", "per_sample": True}, "per_sample is about perturbed inputs"),
         ({"objective": "group", "regulariser": "none"}, "y moves once per batch"),
         ({"objective": "ball", "stop": "released"}, "authors' inner loop of 'wrm'"),

@@ -39,7 +39,7 @@ _EXAMPLES = """\
 methods:
   neada-adam, neada-amsgrad, neada-sgd, neada-adagrad   the rule decides about the inner steps
   adam-15, sgd-5, ...                                   so many inner steps with every batch
-  tiada                                                 both players at once (objective group)
+  tiada                                                 both players once with every batch
 
 examples:
   neada train                                           digits, in less than a minute

@@ -1,9 +1,6 @@
 """One batch on its way up: gradient, step, and samples that leave when they are done."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,41 +11,11 @@ from neada.optim.constrain import constrain
 from neada.optim.memory import RememberingOptimizer
 from neada.optim.player import PlayerOptimizer
 from neada.robust.counters import Counted
-from neada.robust.losses import take_rows
+from neada.robust.problem import Problem
 from neada.robust.rows import cut_to_rows
 from neada.scalars import Scalar, all_finite
-from neada.sets import Set
 
-__all__ = ["Ascent", "Problem"]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One maximisation problem per sample.
-
-    Attributes:
-        evaluate: The objective of each sample, with its graph, from y, clean inputs and targets.
-        region_around: Where the samples live, from their clean inputs.
-        clean: The clean inputs.
-        targets: What the loss compares with.
-        region: `region_around(clean)`.
-    """
-
-    evaluate: Callable[[Tensor, Tensor, Any], Tensor]
-    region_around: Callable[[Tensor], Set | None]
-    clean: Tensor
-    targets: Any
-    region: Set | None
-
-    def values(self, y: Tensor) -> Tensor:
-        """The objective of each sample."""
-        return self.evaluate(y, self.clean, self.targets)
-
-    def take(self, rows: Tensor) -> "Problem":
-        """The problems of some samples."""
-        clean = self.clean[rows]
-        targets = take_rows(self.targets, rows)
-        return replace(self, clean=clean, targets=targets, region=self.region_around(clean))
+__all__ = ["Ascent"]
 
 
 class Ascent:

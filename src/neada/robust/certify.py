@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from neada.optim.arguments import check_number
 from neada.robust.losses import sample_losses
 from neada.robust.modes import no_parameter_gradients
-from neada.robust.perturbing import row_sums
+from neada.robust.problem import row_sums
 from neada.robust.smoothness import estimated_smoothness, proven_smoothness
 from neada.robust.wrm import WRM
 

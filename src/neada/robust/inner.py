@@ -14,8 +14,9 @@ from torch.optim.optimizer import Optimizer
 
 from neada.optim.arguments import check_choice
 from neada.optim.memory import RememberingOptimizer
-from neada.robust.ascent import Ascent, Problem
+from neada.robust.ascent import Ascent
 from neada.robust.counters import Counted
+from neada.robust.problem import Problem
 from neada.robust.rows import check_cuttable, check_inner_optimizer
 from neada.scalars import all_true, any_true
 from neada.stopping import InnerState, StoppingRule

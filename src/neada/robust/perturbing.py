@@ -12,7 +12,6 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.optim.arguments import check_choice
 from neada.optim.player import PlayerOptimizer
-from neada.robust.ascent import Problem
 from neada.robust.counters import Counted, Perturbed, RobustInfo
 from neada.robust.inner import InnerLoop, MakeOptimizer, Measure, StatePolicy, TestPolicy
 from neada.robust.losses import Loss, sample_losses, unreduced
@@ -23,12 +22,13 @@ from neada.robust.modes import (
     inner_modes,
     no_parameter_gradients,
 )
+from neada.robust.problem import Problem, checked_inputs
 from neada.robust.store import PerturbationStore
 from neada.sets import Box, Set
 from neada.steppers.composed import check_descends
 from neada.stopping import GradientMapping, InnerSteps, StoppingRule
 
-__all__ = ["Bounds", "InputObjective", "row_sums"]
+__all__ = ["Bounds", "InputObjective"]
 
 Bounds = tuple[float | Tensor, float | Tensor]
 
@@ -92,7 +92,8 @@ class InputObjective(Counted, ABC):
     def _region(self, clean: Tensor) -> Set | None:
         """Where y lives."""
 
-    def _penalty(self, mean_distance_sq: float) -> float:
+    def penalty(self, mean_distance_sq: float) -> float:
+        """The mean price of a perturbation; 0 where there is none."""
         return 0.0
 
     def _cold_start(self, clean: Tensor, region: Set | None) -> Tensor:
@@ -173,21 +174,12 @@ class InputObjective(Counted, ABC):
             inputs: A batch, samples first; it is not modified.
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
-
-        Returns:
-            The perturbed batch with a report.
         """
-        clean = self._checked_inputs(inputs)
-        region = self._region(clean)
-        start = self._start(clean, region, ids)
+        problem = self.problem(inputs, targets)
+        start = self.start(problem, ids)
         before = (self.calls_y, self.calls_value, self.samples_y)
-        model = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        model = self._bare_model()
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
-
-        def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
-            return self._values(y, self._losses(model, y, targets), clean)
-
-        problem = Problem(values, self._region, clean, targets, region)
         with (
             inner_modes(model, self.norm, self.dropout),
             no_parameter_gradients([model, *losses]),
@@ -196,14 +188,14 @@ class InputObjective(Counted, ABC):
                 problem, start, self.outer_steps, self, grad_scaler=self.grad_scaler
             )
         if self.store is not None and ids is not None:
-            self.store.put(ids, found.y - clean)
-        distance_sq = tensors.squared_distance([found.y], [clean], rowwise=True)
+            self.store.put(ids, found.y - problem.clean)
+        distance_sq = tensors.squared_distance([found.y], [problem.clean], rowwise=True)
         assert isinstance(distance_sq, Tensor)
         return Perturbed(
             found.y,
             targets,
             distance_sq.sqrt().mean().item(),
-            self._penalty(distance_sq.mean().item()),
+            self.penalty(distance_sq.mean().item()),
             found.mapping_sq,
             self.calls_y - before[0],
             self.calls_value - before[1],
@@ -211,6 +203,42 @@ class InputObjective(Counted, ABC):
             found.inner_steps,
             found.stop_reason,
         )
+
+    def problem(self, inputs: Tensor, targets: Any) -> Problem:
+        """What y maximises on a batch, and where it lives, for a method that moves y itself.
+
+        Args:
+            inputs: A batch, samples first; it is not modified.
+            targets: What the loss compares with.
+        """
+        clean = checked_inputs(inputs, self.box)
+        model = self._bare_model()
+
+        def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
+            return self._values(y, self._losses(model, y, targets), clean)
+
+        return Problem(values, self._region, clean, targets, self._region(clean))
+
+    def start(self, problem: Problem, ids: Tensor | None = None) -> Tensor:
+        """Where y begins: as stored, or else near the clean inputs.
+
+        Args:
+            problem: Of the batch.
+            ids: The samples' places in the perturbation store, if there is one.
+        """
+        if self.store is None:
+            if ids is not None:
+                raise ValueError(
+                    "ids were given but the objective has no store: construct it with "
+                    "store=PerturbationStore(...)"
+                )
+            return self._cold_start(problem.clean, problem.region)
+        if ids is None:
+            raise ValueError(
+                "the objective has a perturbation store: pass ids=, the samples' places in it"
+            )
+        start = problem.clean + self.store.get(ids).to(problem.clean)
+        return start if problem.region is None else problem.region.project_(start)
 
     def loss(self, worst: Perturbed, *, advance: bool = True) -> Tensor:
         """The mean loss of a perturbed batch, with its graph: call `backward` on it.
@@ -249,34 +277,9 @@ class InputObjective(Counted, ABC):
 
     # How it is done.
 
-    def _checked_inputs(self, inputs: Tensor) -> Tensor:
-        tensors.check_player([inputs], rowwise=True, what="inputs")
-        if len(inputs) == 0:
-            raise ValueError("the batch has no samples")
-        clean = inputs.detach()
-        if not math.isfinite(clean.sum().item()) and (bad := int((~clean.isfinite()).sum())):
-            raise ValueError(f"the inputs have {bad} NaN or infinite entries: clean the data first")
-        if self.box is not None and not self.box.contains(clean):
-            raise ValueError(
-                f"the inputs leave the box: they are between {clean.min():g} and {clean.max():g}, "
-                f"and it is {self.box!r}; give the range that the inputs really have"
-            )
-        return clean
-
-    def _start(self, clean: Tensor, region: Set | None, ids: Tensor | None) -> Tensor:
-        if self.store is None:
-            if ids is not None:
-                raise ValueError(
-                    "ids were given but the objective has no store: construct it with "
-                    "store=PerturbationStore(...)"
-                )
-            return self._cold_start(clean, region)
-        if ids is None:
-            raise ValueError(
-                "the objective has a perturbation store: pass ids=, the samples' places in it"
-            )
-        start = clean + self.store.get(ids).to(clean)
-        return start if region is None else region.project_(start)
+    def _bare_model(self) -> nn.Module:
+        """The network itself: y's gradients are not averaged over ranks."""
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
     def _losses(self, model: nn.Module, inputs: Tensor, targets: Any) -> Tensor:
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
@@ -293,8 +296,3 @@ class InputObjective(Counted, ABC):
         self.calls_value += 1
         with torch.no_grad():
             return self._losses(self.model, worst.inputs, worst.targets).mean()
-
-
-def row_sums(tensor: Tensor) -> Tensor:
-    """The sum of each row, whatever the memory format."""
-    return tensor if tensor.dim() == 1 else tensor.sum(dim=tuple(range(1, tensor.dim())))

@@ -7,7 +7,8 @@ from neada.optim.arguments import check_number
 from neada.robust.inner import MakeOptimizer, Measure, StatePolicy, TestPolicy
 from neada.robust.losses import Loss
 from neada.robust.modes import DropoutPolicy, NormPolicy
-from neada.robust.perturbing import Bounds, InputObjective, row_sums
+from neada.robust.perturbing import Bounds, InputObjective
+from neada.robust.problem import row_sums
 from neada.robust.store import PerturbationStore
 from neada.sets import Set
 from neada.stopping import GradientMapping, InnerSteps, StoppingRule
@@ -157,7 +158,8 @@ class WRM(InputObjective):
     def _region(self, clean: Tensor) -> Set | None:
         return self.box
 
-    def _penalty(self, mean_distance_sq: float) -> float:
+    def penalty(self, mean_distance_sq: float) -> float:
+        """The mean price of a perturbation."""
         return self.gamma * mean_distance_sq
 
 

@@ -57,7 +57,8 @@ class TrainConfig:
         model: A name that `neada.models.make` knows; "auto" for the usual one for the data.
         objective: "wrm", "ball" or "group", see `neada.robust`.
         method: ``neada-X`` stops the inner loop by a rule, ``X-N`` after N steps, with X the
-            optimizer of both players: adam, amsgrad, sgd or adagrad; "tiada" for groups.
+            optimizer of both players: adam, amsgrad, sgd or adagrad; "tiada" moves both players
+            once with every batch.
         lr_x: The model's learning rate; None for a usual one of the optimizer.
         lr_y: The adversary's; None for a usual one of the objective.
         gamma: The price per squared distance of "wrm".
@@ -78,7 +79,8 @@ class TrainConfig:
             "frozen", and "batch" with the released rule.
         dropout: "off" or "on" in the inner loop; None is "off", and "on" with the released rule.
         per_sample: Stop every sample by its own gradient.
-        warm_start: Where perturbations persist between epochs: "none", "memory" or "disk".
+        warm_start: Where perturbations persist between epochs: "none", "memory" or "disk". Those
+            of "tiada" always do, and "none" means "memory".
         box: Keep the adversary in the valid range of the data, where they have one; None does so
             except with the released rule.
         eval_every: Gradient calls between evaluations; None for ten in all.
@@ -167,11 +169,12 @@ class TrainConfig:
     def _check_fit(self, method: Method) -> None:
         """Raise where the parts do not fit together."""
         if method.optimizer == "tiada" and self.objective != "group":
-            raise ValueError(
-                "tiada moves both players at once, step after step, but in "
-                f"{self.objective!r} every batch has an adversary of its own: use it with "
-                "objective='group', or a method such as adam-1"
-            )
+            for name, only in _WITHOUT_INNER_LOOP.items():
+                if getattr(self, name) not in only:
+                    raise ValueError(
+                        f"{name}={getattr(self, name)!r} is about an inner loop that starts anew, "
+                        "and tiada has none: leave it out, or use a method such as adam-1"
+                    )
         if self.objective == "group":
             for name, usual in (("per_sample", False), ("warm_start", "none"), ("norm", None)):
                 if getattr(self, name) != usual:
@@ -224,5 +227,13 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "warm_start": ("none", "memory", "disk"),
     "eval_norm": ("linf", "l2"),
     "attack": ("fgsm", "pgd"),
+}
+# What "tiada" for perturbed inputs leaves to choose.
+_WITHOUT_INNER_LOOP: dict[str, tuple[Any, ...]] = {
+    "norm": (None, "batch"),
+    "dropout": (None, "on"),
+    "per_sample": (False,),
+    "random_start": (False,),
+    "stop": ("library",),
 }
 _COUNTS = ("batch_size", "budget", "epochs", "eval_every", "log_every", "eval_samples", "threads")

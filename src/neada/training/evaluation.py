@@ -10,7 +10,7 @@ from neada.data import Dataset
 from neada.training.config import TrainConfig
 from neada.training.groups import groups_of
 
-__all__ = ["Interrupted", "evaluate"]
+__all__ = ["Interrupted", "accuracy_names", "evaluate"]
 
 _CHUNK = 1000
 
@@ -42,12 +42,11 @@ def evaluate(
     Raises:
         Interrupted: `interrupted` said so.
     """
-    found: dict[str, float] = {}
+    found: list[float] = []
     valid_range = data.valid_range if config.eval_clip else None
     for part, (x, y) in data.splits.items():
         if part == "train":
             continue
-        name = part.replace("-", "_")
         x, y = x[:num_samples], y[:num_samples]
         accuracy = attacks.robust_accuracy(
             model,
@@ -57,12 +56,19 @@ def evaluate(
             norm=config.eval_norm,
             valid_range=valid_range,
         )
-        found[f"{name}_clean"] = accuracy.clean
-        found |= {f"{name}_{eps:g}": share for eps, share in accuracy.attacked.items()}
+        found += [accuracy.clean, *accuracy.attacked.values()]
         if config.objective == "group":
             groups = groups_of(data, part)[: len(x)]
-            found[f"{name}_worst_group"] = _worst_group(model, x, y, groups, interrupted)
-    return found
+            found.append(_worst_group(model, x, y, groups, interrupted))
+    return dict(zip(accuracy_names(config, data), found, strict=True))
+
+
+def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
+    """What `evaluate` calls its numbers, in their order."""
+    kinds = ["clean", *(f"{eps:g}" for eps in dict.fromkeys(config.eval_eps))]
+    kinds += ["worst_group"] if config.objective == "group" else []
+    parts = [part.replace("-", "_") for part in data.splits if part != "train"]
+    return [f"{part}_{kind}" for part in parts for kind in kinds]
 
 
 def _chunks(

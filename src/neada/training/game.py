@@ -12,7 +12,7 @@ from neada.robust.counters import RobustInfo
 from neada.training.config import Method, TrainConfig
 from neada.training.optimizers import adversary, model_optimizer, rule
 
-__all__ = ["STORE_FILE", "Game", "InputGame", "ObjectiveGame"]
+__all__ = ["STORE_FILE", "Game", "InputGame", "ObjectiveGame", "input_objective"]
 
 STORE_FILE = "perturbations.npy"
 _MOST_INNER_STEPS = 1_000_000
@@ -93,23 +93,23 @@ class InputGame(ObjectiveGame[robust.WRM | robust.NormBall]):
     def __init__(
         self, config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
     ) -> None:
-        self.store = _store(config, data, folder)
-        super().__init__(config, model, _objective(config, model, data, self.store))
+        super().__init__(config, model, input_objective(config, model, data, folder))
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Perturb the batch, then move the model."""
-        known = None if self.store is None else ids
+        known = None if self.objective.store is None else ids
         return self.objective.step(self.x_optimizer, inputs, targets, ids=known)
 
     def commit(self) -> None:
         """Make the stored perturbations permanent."""
-        if self.store is not None:
-            self.store.commit()
+        if self.objective.store is not None:
+            self.objective.store.commit()
 
 
-def _objective(
-    config: TrainConfig, model: nn.Module, data: Dataset, store: robust.PerturbationStore | None
+def input_objective(
+    config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
 ) -> robust.WRM | robust.NormBall:
+    """The objective that a config speaks of, with its store of perturbations."""
     released = config.stop == "released"
     loss = nn.functional.cross_entropy
     norm = config.norm or ("batch" if released else "frozen")
@@ -121,7 +121,7 @@ def _objective(
         "test": "last" if released else "current",
         "dropout": config.dropout or ("on" if released else "off"),
         "per_sample": config.per_sample,
-        "store": store,
+        "store": _store(config, data, folder),
         "box": data.valid_range if keep_box else None,
         "max_inner_steps": _MOST_INNER_STEPS,
     }
@@ -146,7 +146,7 @@ def _objective(
 def _store(
     config: TrainConfig, data: Dataset, folder: Path | None
 ) -> robust.PerturbationStore | None:
-    if config.warm_start == "none":
+    if config.warm_start == "none" and config.method != "tiada":
         return None
     path = None
     if config.warm_start == "disk":

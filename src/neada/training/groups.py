@@ -1,22 +1,18 @@
 """The players of training for the worst mixture of groups."""
 
-import math
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from neada import robust, tensors
+from neada import robust
 from neada.data import Dataset
 from neada.optim.constrain import constrain
 from neada.robust.counters import RobustInfo
 from neada.sets import Simplex
-from neada.steppers import TiAda
 from neada.training.config import TrainConfig
 from neada.training.game import ObjectiveGame
-from neada.training.optimizers import adversary, rate_x, rate_y, rule
+from neada.training.optimizers import adversary, rule
 
-__all__ = ["GroupGame", "TiAdaGame", "groups_of"]
+__all__ = ["GroupGame", "group_objective", "groups_of"]
 
 
 def groups_of(data: Dataset, part: str = "train") -> Tensor:
@@ -35,7 +31,7 @@ class GroupGame(ObjectiveGame[robust.GroupDRO]):
     """
 
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        super().__init__(config, model, _objective(config, model, data))
+        super().__init__(config, model, group_objective(config, model, data))
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move the weights of the groups, then the model."""
@@ -45,71 +41,8 @@ class GroupGame(ObjectiveGame[robust.GroupDRO]):
         """Nothing is kept outside of the state."""
 
 
-class TiAdaGame:
-    """`GroupDRO` with `TiAda` for both players at once.
-
-    Args:
-        config: What is asked for.
-        model: The network.
-        data: What it is trained on.
-    """
-
-    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        self.objective = _objective(config, model, data)
-        self.stepper = TiAda(
-            [p for p in model.parameters() if p.requires_grad],
-            [self.objective.weights],
-            rate_x(config),
-            rate_y(config),
-            y_set=Simplex(),
-        )
-        self.stepper.max_calls = config.budget
-
-    @property
-    def calls(self) -> int:
-        """Gradients of both players and values so far."""
-        return self.stepper.total_calls
-
-    @property
-    def x_steps(self) -> int:
-        """Steps of the model so far."""
-        return self.stepper.outer_steps
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Move both players from the same point."""
-        info = self.stepper.step(self.objective.closure(inputs, targets, groups), len(inputs))
-        value = info.value.item()
-        with torch.no_grad():
-            moved = tensors.squared_distance([self.objective.weights], [self.objective.frequencies])
-        return RobustInfo(
-            loss=value,
-            value=value,
-            perturbation=math.sqrt(float(moved)),
-            x_grad_sq=float(info.x_grad_sq),
-            y_mapping_sq=float(info.y_mapping_sq),
-            calls_x=info.calls_x,
-            calls_y=info.calls_y,
-            calls_value=info.calls_value,
-            samples_x=info.calls_x * len(inputs),
-            samples_y=info.calls_y * len(inputs),
-            inner_steps=1,
-            stop_reason="one step with every batch",
-        )
-
-    def commit(self) -> None:
-        """Nothing is kept outside of the state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights of the groups, and what the stepper remembers."""
-        return {"objective": self.objective.state_dict(), "stepper": self.stepper.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        self.objective.load_state_dict(state_dict["objective"])
-        self.stepper.load_state_dict(state_dict["stepper"])
-
-
-def _objective(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.GroupDRO:
+def group_objective(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.GroupDRO:
+    """The objective that a config speaks of."""
     num_groups = data.num_groups or data.num_classes
     sizes = torch.bincount(groups_of(data), minlength=num_groups)
     if int(sizes.min()) == 0:

@@ -16,11 +16,12 @@ from neada.steppers.base import BudgetExhausted
 from neada.training.config import TrainConfig
 from neada.training.evaluation import Interrupted, evaluate
 from neada.training.game import Game, InputGame
-from neada.training.groups import GroupGame, TiAdaGame, groups_of
+from neada.training.groups import GroupGame, groups_of
 from neada.training.meter import Meter, Schedule
 from neada.training.record import Record, check_finite
 from neada.training.result import Progress, TrainResult, TrainStatus
 from neada.training.signals import listening
+from neada.training.tiada import TiAdaGroupGame, TiAdaInputGame
 
 __all__ = ["load_data", "make_model", "train"]
 
@@ -207,9 +208,10 @@ def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
 
 
 def _make_game(config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None) -> Game:
-    if config.objective != "group":
-        return InputGame(config, model, data, folder)
-    return (TiAdaGame if config.method == "tiada" else GroupGame)(config, model, data)
+    together = config.method == "tiada"
+    if config.objective == "group":
+        return (TiAdaGroupGame if together else GroupGame)(config, model, data)
+    return (TiAdaInputGame if together else InputGame)(config, model, data, folder)
 
 
 def _part(config: TrainConfig, game: Game, batches: Batches) -> float:
