@@ -45,6 +45,10 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
         (["reproduce", "--seeds", "-3"], "--seeds must be at least 1, got -3"),
         (["reproduce", "--seeds", "many"], "--seeds must be a whole number, got 'many'"),
         (["reproduce", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (
+            ["reproduce", "lemma", "--budget", "9"],
+            "mnist-dro, and not for lemma",
+        ),
         (["reproduce", "--sead", "1"], "unrecognized arguments: --sead"),
         (["report"], "required: DIR"),
         (["report", "nowhere"], "nowhere is no folder"),

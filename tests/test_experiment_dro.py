@@ -298,13 +298,52 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_pat
         assert rows_without_time(cut) == rows_without_time(whole)
 
 
-def test_a_training_that_diverges_is_reported(tmp_path: Path) -> None:
+def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.start({})
-    with pytest.raises(RuntimeError, match="gradient calls"):
-        robust_training.train_into(
-            tiny_training(method="sgd-1", lr_x=1e30), run, lambda part: None, resumable=False
-        )
+    config = tiny_training(method="sgd-1", lr_x=1e30)
+    robust_training.train_into(config, run, lambda part: None, resumable=False)
+    *_, there, end = run.rows()
+    assert there["calls"] < end["calls"] == 30
+    for row in (there, end):
+        assert (row["test_clean"], row["test_0.5"]) == (0.0, 0.0)
+        assert "gradient calls" in row["diverged"]
+
+
+def diverged(record: Record, after: float) -> Record:
+    """The same run, had it diverged after a part of its calls."""
+    calls = int(after * record.config.budget)
+    names = [name for name in record.rows[-1] if name.startswith(("test", "held"))]
+    ends = [
+        {"calls": at, **dict.fromkeys(names, 0.0), "diverged": "it did"}
+        for at in (calls, record.config.budget)
+    ]
+    return Record(record.config, [row for row in record.rows if row["calls"] <= calls] + ends)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize(
+    ("module", "records", "rate", "lead", "ratio"),
+    [
+        (SYNTHETIC, synthetic_records(SCRIPTS), "0.01", 76.5 + 1.0, 0.3 / 0.6),
+        (MNIST, mnist_records(SHORT), "0.001", 60.2, 0.4),
+    ],
+)
+def test_a_method_that_diverges_loses_to_one_that_does_not(
+    module: Any, records: Any, rate: str, lead: float, ratio: float, after: float, tmp_path: Path
+) -> None:
+    broken = [
+        diverged(record, after) if record.config.method == "adam-15" else record
+        for record in records
+    ]
+    by_name = {claim.id.split("/")[1]: claim for claim in module.claims(broken)}
+    higher = by_name[f"higher-{rate}" + ("-0.1" if module is MNIST else "")]
+    assert higher.measured == pytest.approx(lead) and higher.verdict == "holds"
+    diverging = len({record.config.seed for record in records})
+    assert f"; {diverging} of {2 * diverging} runs diverged" in higher.note
+    first = by_name[f"loss-first-{rate}"]
+    assert first.measured == pytest.approx(0.0 if after < 0.2 else ratio)
+    module.figure(broken).savefig(tmp_path / "figure.png")
 
 
 def test_without_mnist_the_run_says_where_it_looked(

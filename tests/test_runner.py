@@ -12,6 +12,7 @@ import pytest
 from neada.experiments import Claim, Record, registry, reproduce
 from neada.experiments.experiment import run_folder
 from neada.experiments.runner import last_request
+from neada.report.content import collect
 from neada.runs import Run
 
 
@@ -79,7 +80,18 @@ def test_force_runs_everything_again(toy: Any, tmp_path: Path) -> None:
 def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
     reproduce(["toy"], "quick", tmp_path, seeds=1)
     assert reproduce(["toy"], "quick", tmp_path, seeds=2).num_run == 4
-    assert last_request(tmp_path) == {"names": ["toy"], "scale": "quick", "seeds": 2}
+    asked = {"names": ["toy"], "scale": "quick", "seeds": 2, "budget": None}
+    assert last_request(tmp_path) == asked
+
+
+def test_a_budget_is_another_run_where_one_can_be_chosen(toy: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="and not for toy: name only those"):
+        reproduce(["toy"], "quick", tmp_path, budget=5)
+    toy.configs = lambda scale, seeds=None, budget=None: [Config(budget or 1, 1)]
+    assert reproduce(["toy"], "quick", tmp_path).num_run == 1
+    assert reproduce(["toy"], "quick", tmp_path, budget=5).num_run == 1
+    (section,) = collect(tmp_path, draw=False)[1]
+    assert [line.config["number"] for line in section.runs] == [5]
 
 
 def test_a_damaged_run_is_found_and_done_again(toy: Any, tmp_path: Path) -> None:

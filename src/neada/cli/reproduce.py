@@ -18,6 +18,7 @@ from neada.cli.arguments import (
     output_folder,
 )
 from neada.cli.progress import progress_bar
+from neada.experiments import registry
 from neada.experiments.runner import last_request
 from neada.runs.files import encode
 
@@ -38,6 +39,7 @@ examples:
   neada reproduce quadratic mccormick          two of them
   neada reproduce all --scale standard         minutes to an hour; see the documentation
   neada reproduce mccormick --seeds 30 --jobs 2 --out runs/seeds
+  neada reproduce mnist-dro --scale standard --budget 7820 --out runs/longer
 
 exit codes:
   0 everything ran (the verdicts are in the table), 1 a run broke or, with --strict, a claim
@@ -65,6 +67,12 @@ def add_reproduce(commands: Commands) -> None:
         "--seeds", type=natural("--seeds"), help="seeds where there is randomness", metavar="N"
     )
     parser.add_argument(
+        "--budget",
+        type=natural("--budget"),
+        help="gradient calls per run, for synthetic-dro and mnist-dro (default: the scale's)",
+        metavar="N",
+    )
+    parser.add_argument(
         "--jobs",
         type=natural("--jobs"),
         default=os.cpu_count() or 1,
@@ -84,6 +92,11 @@ def _reproduce(args: argparse.Namespace) -> int:
         check_choice("NAME", name, [*everything, "all"])
     wanted = set(args.names or ["all"])
     names = everything if "all" in wanted else [name for name in everything if name in wanted]
+    try:
+        for name in names:
+            registry.configs(name, args.scale, args.seeds, args.budget)
+    except ValueError as wrong:
+        raise UsageError(str(wrong)) from wrong
     out = output_folder(args.out or Path("runs") / args.scale)
     started = time.perf_counter()
     with progress_bar(args.quiet or args.json) as show:
@@ -92,6 +105,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             args.scale,
             out,
             seeds=args.seeds,
+            budget=args.budget,
             jobs=args.jobs,
             force=args.force,
             report=show,

@@ -64,7 +64,10 @@ class Experiment(Protocol):
     """A frozen dataclass with a `label`; only plain values, so that it can be stored as JSON."""
 
     def configs(self, scale: Scale, seeds: int | None = None) -> list[Any]:
-        """The runs of a scale; `seeds` replaces the usual number where there is randomness."""
+        """The runs of a scale; `seeds` replaces the usual number where there is randomness.
+
+        A third argument `budget`, where there is one, replaces the scale's gradient calls per run.
+        """
 
     def run(self, config: Any, run: Run, progress: Progress) -> None:
         """Compute, and append rows to the run's metrics; the caller has started it and seals it."""

@@ -22,6 +22,7 @@ from neada.experiments.robust_training import (
     Runs,
     by_seed,
     differences,
+    divergences,
     drop_differences,
     falls_first,
     figure_of,
@@ -104,13 +105,7 @@ _VARIANTS: tuple[tuple[Method, Literal["batch", "frozen"]], ...] = (
 
 
 def configs(scale: Scale, seeds: int | None = None, budget: int | None = None) -> list[Config]:
-    """Six runs per seed, the paper's four first.
-
-    Args:
-        scale: Decides the data and the budget.
-        seeds: How many seeds; one by default.
-        budget: Gradient calls instead of the scale's.
-    """
+    """Six runs per seed, the paper's four first."""
     data, usual_budget, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
     calls = usual_budget if budget is None else budget
     return [
@@ -268,7 +263,7 @@ def _beside(first: Runs, second: Runs, epsilon: float) -> str:
         for part in (_OWN, _TEST)
     )
     beside = "" if own == test else f"; on the test set {test[0]:.1f} against {test[1]:.1f}"
-    return f"{own[0]:.1f} % against {own[1]:.1f} %{beside}"
+    return f"{own[0]:.1f} % against {own[1]:.1f} %{beside}{divergences(first, second)}"
 
 
 def figure(records: Sequence[Record]) -> "Figure":

@@ -1,5 +1,6 @@
 """What the experiments of Figures 3 and 4 share: a training run each, numbers over seeds, lines."""
 
+import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,8 @@ from neada.experiments.claim import Claim
 from neada.experiments.experiment import Progress, Record
 from neada.runs import Run
 from neada.training import TrainConfig, TrainStatus, train
+from neada.training.evaluation import accuracy_names
+from neada.training.loop import load_data
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +31,7 @@ __all__ = [
     "Runs",
     "by_seed",
     "differences",
+    "divergences",
     "drop_differences",
     "end_loss",
     "falls_first",
@@ -48,20 +52,19 @@ METHODS: dict[Method, str] = {"adam-15": "Adam, 15 inner steps", "neada-adam": "
 _BEGINNING, _END = 0.2, 0.95
 """The beginning of a run is its first fifth, the end its last twentieth, in gradient calls."""
 _POINTS = 60
-_TRAINING = "training"
+_TRAINING, _DIVERGED = "training", "diverged"
 
 
 def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: bool) -> None:
     """Train, and append the rows of the training to the run.
+
+    A training that diverges is a result: from there on it has no network, so its accuracies are 0.
 
     Args:
         config: What to train.
         run: Takes the rows.
         progress: Hears about it.
         resumable: Keep checkpoints in the run's folder; the next attempt goes on from there.
-
-    Raises:
-        RuntimeError: The training did not come to its end.
     """
     folder = run.folder / _TRAINING if resumable else None
     # A training that had finished is in the way only when somebody wants it done again.
@@ -75,9 +78,11 @@ def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: 
     )
     if result.status is TrainStatus.INTERRUPTED:
         _give_way()
-    if result.status is not TrainStatus.FINISHED:
-        raise RuntimeError(result.message)
     run.append(result.rows)
+    if result.status is TrainStatus.NON_FINITE:
+        none_right = dict.fromkeys(accuracy_names(config, load_data(config)), 0.0)
+        ends = (result.calls, config.budget)
+        run.append([{"calls": end, **none_right, _DIVERGED: result.message} for end in ends])
 
 
 def _give_way() -> NoReturn:
@@ -143,25 +148,44 @@ def last(record: Record, name: str) -> float:
     return float(record.rows[-1][name])
 
 
+def _end_of(record: Record) -> float:
+    """After how many calls a run diverged; infinite if it did not."""
+    return min((row["calls"] for row in record.rows if _DIVERGED in row), default=math.inf)
+
+
+def divergences(*groups: Runs) -> str:
+    """How many of some runs diverged, for a note; empty if none did."""
+    ends = [_end_of(record) for runs in groups for record in runs.values()]
+    count = sum(math.isfinite(end) for end in ends)
+    return f"; {count} of {len(ends)} runs diverged" if count else ""
+
+
 def mean_loss_of_beginning(record: Record) -> float:
-    """The mean training loss over the first fifth of the calls."""
-    calls, losses = _column(record, "loss")
+    """The mean training loss over the first fifth of the calls; infinite if it diverged there."""
     until = _BEGINNING * record.config.budget
+    if _end_of(record) <= until:
+        return math.inf
+    calls, losses = _column(record, "loss")
     grid = np.linspace(0.0, until, _POINTS + 1)[1:]
     return float(np.interp(grid, calls, losses).mean())
 
 
 def end_loss(record: Record) -> float:
-    """The mean training loss over the last twentieth of the calls."""
+    """The mean training loss over the last twentieth of the calls; infinite if it diverged."""
+    if _end_of(record) < math.inf:
+        return math.inf
     calls, losses = _column(record, "loss")
     return float(losses[calls > _END * record.config.budget].mean())
 
 
 def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     """A column of several runs at common calls: (calls, values with a column per run)."""
-    columns = [_column(record, name) for record in runs.values()]
+    columns = [column for r in runs.values() if len((column := _column(r, name))[0])]
+    if not columns:  # all diverged before the first row
+        return np.empty(0), np.empty((0, 1))
     # Nothing is made up where a run has not been measured yet.
-    begin, end = max(c[0] for c, _ in columns), min(c[-1] for c, _ in columns)
+    begin = max(c[0] for c, _ in columns)
+    end = max(begin, min(c[-1] for c, _ in columns))
     grid = np.linspace(begin, end, min(_POINTS, *(len(c) for c, _ in columns)))
     return grid, np.stack([np.interp(grid, *column) for column in columns], axis=1)
 
@@ -180,7 +204,7 @@ def falls_first(id: str, where: str, words: str, adam: Runs, neada: Runs) -> Cla
         "<",
         1.0,
         seeds=min(len(adam), len(neada)),
-        note=f"{known[1]:.3g} against {known[0]:.3g}" if there else "",
+        note=f"{known[1]:.3g} against {known[0]:.3g}{divergences(adam, neada)}" if there else "",
     )
 
 

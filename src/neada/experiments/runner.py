@@ -58,6 +58,7 @@ def reproduce(
     out: Path,
     *,
     seeds: int | None = None,
+    budget: int | None = None,
     jobs: int = 1,
     force: bool = False,
     report: Report | None = None,
@@ -72,29 +73,36 @@ def reproduce(
         scale: "quick" (seconds), "standard" (minutes) or "paper" (the paper's budgets).
         out: The folder for everything.
         seeds: How many seeds where there is randomness; None for the scale's own number.
+        budget: Gradient calls per run, for experiments that let one choose; None for the scale's.
         jobs: How many processes.
         force: Compute also what is there already.
         report: Hears about progress.
     """
-    tasks, redone, num_kept = pending(names, scale, out, seeds, force)
+    tasks, redone, num_kept = pending(names, scale, out, seeds, budget, force)
     out.mkdir(parents=True, exist_ok=True)
-    asked = last_request(out)
-    merged = [n for n in registry.names() if n in {*names, *_still_valid(asked, scale, seeds)}]
-    write_json(out / _REQUEST, {"names": merged, "scale": scale, "seeds": seeds})
+    settings = {"scale": scale, "seeds": seeds, "budget": budget}
+    wanted = {*names, *_still_valid(last_request(out), settings)}
+    merged = [name for name in registry.names() if name in wanted]
+    write_json(out / _REQUEST, {"names": merged, **settings})
     execute = _execute_here if jobs == 1 or len(tasks) <= 1 else _execute_in_processes
     broken = execute(tasks, out, jobs, report or (lambda part, name: None))
     return Outcome(len(tasks) - len(broken), num_kept, redone, broken)
 
 
 def pending(
-    names: Sequence[str], scale: Scale, out: Path, seeds: int | None, force: bool
+    names: Sequence[str],
+    scale: Scale,
+    out: Path,
+    seeds: int | None,
+    budget: int | None,
+    force: bool,
 ) -> tuple[list[Task], list[tuple[str, str]], int]:
     """The runs to do, the folders that will be redone and why, and how many are kept."""
     tasks: list[Task] = []
     redone: list[tuple[str, str]] = []
     num_kept = 0
     for name in names:
-        for config in registry.get(name).configs(scale, seeds):
+        for config in registry.configs(name, scale, seeds, budget):
             folder = run_folder(out, name, config)
             trouble = "asked by force" if force else Run(folder).trouble(asdict(config))
             if not trouble:
@@ -107,17 +115,19 @@ def pending(
 
 
 def last_request(out: Path) -> dict[str, Any] | None:
-    """What was asked of a folder last: names, scale, seeds; None if it never was."""
+    """What was asked of a folder last: names, scale, seeds, budget; None if it never was."""
     try:
         content = read_json(out / _REQUEST)
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) and "names" in content else None
+    if not isinstance(content, dict) or "names" not in content:
+        return None
+    return {"budget": None, **content}
 
 
-def _still_valid(asked: dict[str, Any] | None, scale: Scale, seeds: int | None) -> list[str]:
+def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
     """Experiments of an earlier call that the same report can show."""
-    if asked is None or (asked["scale"], asked["seeds"]) != (scale, seeds):
+    if asked is None or any(asked[name] != value for name, value in settings.items()):
         return []
     return [str(name) for name in asked["names"]]
 

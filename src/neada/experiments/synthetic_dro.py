@@ -23,6 +23,7 @@ from neada.experiments.robust_training import (
     Runs,
     by_seed,
     differences,
+    divergences,
     drop_differences,
     end_loss,
     falls_first,
@@ -97,11 +98,11 @@ class Config:
         return f"{self.method} {self.lr_y:g} seed {self.seed}"
 
 
-def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
+def configs(scale: Scale, seeds: int | None = None, budget: int | None = None) -> list[Config]:
     """Four runs per seed."""
-    budget, num_seeds = _SCALES[scale]
+    usual_budget, num_seeds = _SCALES[scale]
     return [
-        Config(method, lr_y, seed, budget)
+        Config(method, lr_y, seed, usual_budget if budget is None else budget)
         for seed in range(num_seeds if seeds is None else seeds)
         for method in METHODS
         for lr_y in _RATES
@@ -189,6 +190,7 @@ def _leads(lr_y: float, leads: Array, adam: Runs, neada: Runs) -> Claim:
     accuracies = [mean(of_all(runs, _accuracy)) for runs in (neada, adam)]
     known = [accuracy for accuracy in accuracies if accuracy is not None]
     both = f"{known[0]:.1f} % against {known[1]:.1f} %; " if len(known) == 2 else ""
+    lost = divergences(adam, neada)
     return Claim(
         f"synthetic-dro/higher-{lr_y:g}",
         f"{_WORDS[lr_y]} NeAda is the more accurate under FGSM of {_EPSILON:g}: its mean lead in "
@@ -198,7 +200,7 @@ def _leads(lr_y: float, leads: Array, adam: Runs, neada: Runs) -> Claim:
         ">",
         0.0,
         seeds=len(leads),
-        note=both + _share_above_zero(leads),
+        note=both + _share_above_zero(leads) + lost,
     )
 
 
@@ -244,7 +246,7 @@ def _lower_loss(adam: Runs, neada: Runs) -> Claim:
         "<",
         1.0,
         seeds=min(len(adam), len(neada)),
-        note=f"{known[0]:.3g} against {known[1]:.3g}" if there else "",
+        note=f"{known[0]:.3g} against {known[1]:.3g}{divergences(adam, neada)}" if there else "",
     )
 
 

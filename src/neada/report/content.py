@@ -67,16 +67,15 @@ def collect(out: Path, *, draw: bool = True) -> tuple[dict[str, Any], list[Secti
         raise ValueError(
             f"{out} holds no reproduction: give the folder that `neada reproduce --out` filled"
         )
-    return request, [
-        _section(out, name, request["scale"], request["seeds"], draw) for name in request["names"]
-    ]
+    settings = {key: request[key] for key in ("scale", "seeds", "budget")}
+    return request, [_section(out, name, settings, draw) for name in request["names"]]
 
 
-def _section(out: Path, name: str, scale: Any, seeds: int | None, draw: bool) -> Section:
+def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Section:
     experiment = registry.get(name)
     records, runs, missing = [], [], []
     environment: dict[str, Any] = {}
-    for config in experiment.configs(scale, seeds):
+    for config in registry.configs(name, **settings):
         run = Run(run_folder(out, name, config))
         if trouble := run.trouble(asdict(config)):
             missing.append((config.label, trouble))

@@ -55,7 +55,8 @@ _MARKS = {"holds": "✓ holds", "fails": "✗ fails", "not run": "○ not run"}
 def page(out: Path, request: dict[str, Any], sections: Sequence[Section]) -> str:
     """The report as one HTML page; raw files are linked relative to the folder."""
     claims = [claim for section in sections for claim in section.claims]
-    seeds = "" if request["seeds"] is None else f", {request['seeds']} seeds"
+    settings = {"seeds": request["seeds"], "gradient calls per run": request["budget"]}
+    chosen = "".join(f", {n} {what}" for what, n in settings.items() if n is not None)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -63,7 +64,7 @@ def page(out: Path, request: dict[str, Any], sections: Sequence[Section]) -> str
         f"<title>neada: the paper judged ({_safe(request['scale'])})</title>",
         f"<style>{_STYLE}</style></head><body>",
         "<h1>neada: the paper judged</h1>",
-        f"<p><strong>{_safe(summary(claims))}</strong> at scale {_safe(request['scale'])}{seeds}. "
+        f"<p><strong>{_safe(summary(claims))}</strong> at scale {_safe(request['scale'])}{chosen}. "
         "A claim that fails is a result: the measurement does not support the sentence.</p>",
         "<nav>",
         *(_link(section) for section in sections),

@@ -56,6 +56,7 @@ def as_data(request: dict[str, Any], sections: Sequence[Section]) -> dict[str, A
     return {
         "scale": request["scale"],
         "seeds": request["seeds"],
+        "budget": request["budget"],
         "experiments": {
             section.name: {
                 "claims": [claim.as_dict() for claim in section.claims],
