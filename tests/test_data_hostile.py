@@ -102,7 +102,7 @@ def test_a_gzip_bomb_costs_no_memory(tmp_path) -> None:
         for _ in range(32):
             file.write(bytes(2**20))
     honest = tmp_path / "honest.gz"  # announces what it unpacks to: more than is allowed
-    rows = 2**31 // 2**20 + 1
+    rows = 2**28 // 2**20 + 1
     honest.write_bytes(gzip.compress(header(rows, 2**20)) + bytes(3 * 2**20))
     tracemalloc.start()
     with pytest.raises(DataError, match="more than the 24 bytes it announces"):
@@ -112,6 +112,30 @@ def test_a_gzip_bomb_costs_no_memory(tmp_path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**23
+
+
+def test_a_sparse_file_of_many_gigabytes_is_refused(tmp_path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    rows = 2**29 // 784 + 1
+    with (tmp_path / "train-images-idx3-ubyte").open("wb") as file:
+        file.write(header(rows, 28, 28))
+        file.truncate(16 + rows * 784)
+    with (tmp_path / "train-labels-idx1-ubyte").open("wb") as file:
+        file.write(header(rows))
+        file.truncate(8 + rows)
+    with pytest.raises(DataError, match="numbers, and at most 536,870,912 are loaded"):
+        data.load("mnist", folder=tmp_path)
+
+
+def test_a_packed_array_of_zeros_is_refused_before_it_is_unpacked(tmp_path) -> None:
+    path = tmp_path / "own.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in (("x", np.zeros((2**21, 129), np.uint8)), ("y", np.zeros(2**21, int))):
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+    with pytest.raises(DataError, match="too many to unpack"):
+        data.load(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path) -> None:

@@ -292,6 +292,31 @@ def test_probability_targets_are_estimated() -> None:
         certificate(objective, [(inputs, targets), (inputs, soft)], rho=0.1, num_probed=1)
 
 
+@pytest.mark.parametrize("as_module", [True, False])
+def test_a_loss_with_weights_of_the_classes_is_estimated(as_module: bool) -> None:
+    weight = torch.tensor([1.0, 2.0, 0.5])
+    loss: Any = (
+        nn.CrossEntropyLoss(weight=weight)
+        if as_module
+        else partial(functional.cross_entropy, weight=weight)
+    )
+    assert certificate(WRM(mlp(), loss, 20.0), [batch()], rho=0.1).kind == "estimated"
+    assert weight.dtype == torch.float32
+
+
+def test_what_is_not_finite_is_not_certified() -> None:
+    inputs, targets = batch()
+    objective = WRM(mlp(), functional.cross_entropy, 20.0)
+    broken = inputs.clone()
+    broken[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="1 NaN or infinite entries"):
+        certificate(objective, [(broken, targets)], rho=0.1)
+    with torch.no_grad():
+        next(objective.model.parameters()).fill_(torch.nan)
+    with pytest.raises(ValueError, match="is not finite, so there is nothing to certify"):
+        certificate(objective, [(inputs, targets)], rho=0.1)
+
+
 def test_misuse() -> None:
     model, data = mlp(), [batch()]
     objective = WRM(model, functional.cross_entropy, 20.0)

@@ -339,9 +339,19 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
         objective(**options)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, list])
+def test_group_ids_are_whole_numbers_of_any_kind(kind: Any) -> None:
+    inputs, targets, groups = batch()
+    given = groups.tolist() if kind is list else groups.to(kind)
+    expected = objective().group_losses(inputs, targets, groups)
+    assert torch.equal(objective().group_losses(inputs, targets, given), expected)
+
+
 def test_bad_group_ids_are_refused() -> None:
     inputs, targets, groups = batch()
     group = objective()
+    with pytest.raises(ValueError, match="the batch has no samples"):
+        group.group_losses(inputs[:0], targets[:0], groups[:0])
     with pytest.raises(ValueError, match="group ids must be from 0 to 2, got 1 to 3"):
         group.group_losses(inputs, targets, groups + 1)
     with pytest.raises(ValueError, match="one for each of the 30 samples"):

@@ -228,6 +228,16 @@ def test_damaged_journals_end_the_sequence(tmp_path: Path) -> None:
 def test_misuse_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "store.npy"
     kept = PerturbationStore(NUM, SHAPE, path=path)
+    kept.put(torch.arange(0), torch.zeros(0, *SHAPE))
+    kept.commit()
+    assert kept.generation == 0  # nothing was put
+    np.save(tmp_path / "columns.npy", np.zeros((NUM, *SHAPE), dtype="<f4", order="F"))
+    with pytest.raises(ValueError, match="remove it or use another path"):
+        PerturbationStore(NUM, SHAPE, path=tmp_path / "columns.npy")
+    PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
+    (tmp_path / "other.npy.oldest").write_text("??")
+    with pytest.raises(ValueError, match="oldest is damaged"):
+        PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
     with pytest.raises(ValueError, match="not .*21, 2, 3.* remove it or use another path"):
         PerturbationStore(NUM + 1, SHAPE, path=path)
     (tmp_path / "text").write_text("hello")

@@ -272,6 +272,44 @@ def test_dropout_is_off_or_on_by_name() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+class Recurrent(nn.Module):
+    """Drops by a number of the layer, not by a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.LSTM(3, 4, num_layers=2, dropout=0.5, batch_first=True).double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(inputs)[0][:, -1]
+        return outputs
+
+
+def test_recurrent_layers_drop_nothing_when_dropout_is_off() -> None:
+    model = Recurrent()
+    inputs, targets = torch.randn(6, 5, 3, dtype=torch.float64), torch.arange(6) % 4
+    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2))
+    first, second = (robust.perturb(inputs, targets).inputs for _ in range(2))
+    assert torch.equal(first, second)
+    assert model.layers.dropout == 0.5 and model.layers.training
+
+
+def test_perturbing_works_in_inference_mode() -> None:
+    model, (inputs, targets) = network(), batch()
+    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2))
+    expected = robust.perturb(inputs, targets).inputs
+    with torch.inference_mode():
+        assert torch.equal(robust.perturb(inputs, targets).inputs, expected)
+
+
+def test_an_optimizer_that_wants_a_closure_is_refused_before_anything_is_spent() -> None:
+    model, (inputs, targets) = network(), batch()
+    robust = WRM(model, functional.cross_entropy, GAMMA)
+    with pytest.raises(ValueError, match="use neada.optim.LBFGS"):
+        robust.step(torch.optim.LBFGS(model.parameters()), inputs, targets)
+    assert robust.total_calls == 0
+
+
 class BrokenError(Exception):
     pass
 

@@ -553,7 +553,14 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
         ({"objective": "group", "regulariser": "none"}, "y moves once per batch"),
         ({"objective": "ball", "stop": "released"}, "authors' inner loop of 'wrm'"),
         ({"stop": "released", "per_sample": True}, "looks at the whole batch"),
-        ({"random_start": True, "warm_start": "memory"}, "either random or warm"),
+        (
+            {"objective": "ball", "random_start": True, "warm_start": "memory"},
+            "either random or warm",
+        ),
+        ({"random_start": True}, "random_start is about a ball"),
+        ({"objective": "group", "dropout": "off"}, "dropout is about perturbed inputs"),
+        ({"eval_eps": (0.1, 0.1000001)}, "must differ in six digits"),
+        ({"data": 5}, "data must be a name"),
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,9 @@ def _attack(args: argparse.Namespace) -> int:
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
+        except FloatingPointError as error:
+            sys.stderr.write(f"neada: {error}: the run diverged, or epsilon is too large\n")
+            return 1
     if args.json:
         facts = {
             "run": str(run.folder),

@@ -187,7 +187,10 @@ def _train(args: argparse.Namespace) -> int:
 def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
     names = {field.name for field in dataclasses.fields(TrainConfig)}
     given = {name: v for name, v in vars(args).items() if name in names and v is not None}
-    if "data" in given and not given["data"].lower().endswith(".npz"):
+    if given.get("data", "").lower().endswith(".npz"):
+        # The run can be opened from any folder.
+        given["data"] = str(Path(given["data"]).expanduser().absolute())
+    elif "data" in given:
         check_choice("--data", given["data"], data.names())
     if "model" in given:
         check_choice("--model", given["model"], [*models.names(), "auto"])
@@ -245,8 +248,10 @@ def _show(args: argparse.Namespace, config: TrainConfig, result: TrainResult) ->
     if result.accuracies:
         print(accuracy_table(config.attack, result.accuracies))
         print()
-    loss = f", loss {result.rows[-1]['loss']:.4g}" if result.rows else ""
-    print(f"{config.data} by {config.method}: {result.x_steps} steps of the model, ", end="")
+    losses = [row["loss"] for row in result.rows if "loss" in row]
+    loss = f", loss {losses[-1]:.4g}" if losses else ""
+    name = Path(config.data).stem
+    print(f"{name} by {config.method}: {result.x_steps} steps of the model, ", end="")
     print(f"{result.calls} gradient calls, {result.seconds:.0f} s{loss}")
     print(f"run: {result.folder}")
 

@@ -15,13 +15,12 @@ from typing import IO, Any
 import numpy as np
 
 from neada.data.dataset import DataError
+from neada.data.limits import DEFLATE_RATIO, MAX_UNPACKED
 
 __all__ = ["read_idx", "require_regular_file"]
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_DIMENSIONS = 8
-_MAX_UNPACKED = 2**31
-_DEFLATE_RATIO = 1032  # deflate cannot pack tighter than this
 _CHUNK = 2**22
 
 
@@ -51,6 +50,8 @@ def read_idx(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
         raise DataError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except MemoryError:
+        raise DataError(f"{path} does not fit in memory; gunzip it") from None
     announced = offset + dtype.itemsize * math.prod(shape)
     if announced > length:
         raise _truncated(path, announced, length)
@@ -101,12 +102,12 @@ def _read_header(
 def _unpack(path: Path, file: gzip.GzipFile, length: int) -> np.ndarray[Any, np.dtype[Any]]:
     dtype, shape, _ = _read_header(path, file)
     announced = dtype.itemsize * math.prod(shape)
-    if announced > _DEFLATE_RATIO * length:
+    if announced > DEFLATE_RATIO * length:
         raise DataError(
             f"{path} announces {announced:,} bytes, more than {length:,} gzipped bytes can hold; "
             "fetch it again"
         )
-    if announced > _MAX_UNPACKED:
+    if announced > MAX_UNPACKED:
         raise DataError(
             f"{path} announces {announced:,} bytes, too many to unpack in memory; gunzip it, and "
             "it will be mapped from disk"

@@ -12,6 +12,7 @@ from torch import Tensor
 from neada.data.dataset import DataError, Dataset
 from neada.data.download import fetch
 from neada.data.idx import read_idx
+from neada.data.limits import as_float32
 
 __all__ = ["mnist_like"]
 
@@ -172,7 +173,7 @@ def _read_part(images_file: Path, labels_file: Path) -> tuple[Tensor, Tensor]:
         raise DataError(
             f"{labels_file} has the label {labels.max()}; labels must be below {_NUM_CLASSES}"
         )
-    x = torch.from_numpy(images.astype(np.float32)).div_(255.0).unsqueeze(1)
+    x = torch.from_numpy(as_float32(images_file, images)).div_(255.0).unsqueeze(1)
     return x, torch.from_numpy(labels.astype(np.int64))
 
 

@@ -12,11 +12,9 @@ from torch import Tensor
 
 from neada.data.dataset import DataError, Dataset, split_by_seed
 from neada.data.idx import require_regular_file
+from neada.data.limits import DEFLATE_RATIO, MAX_UNPACKED, as_float32, check_entries
 
 __all__ = ["npz"]
-
-_MAX_UNPACKED = 2**31
-_DEFLATE_RATIO = 1032  # deflate cannot pack tighter than this
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -80,10 +78,10 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, length: int) -
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"{path} is packed in a way numpy does not use; write it with numpy.savez")
     is_packed = info.compress_type == zipfile.ZIP_DEFLATED
-    can_hold = info.compress_size * (_DEFLATE_RATIO if is_packed else 1)
+    can_hold = info.compress_size * (DEFLATE_RATIO if is_packed else 1)
     if info.compress_size > length or info.file_size > can_hold:
         raise DataError(f"{path} announces more of {name!r} than it can hold; write it again")
-    if is_packed and info.file_size > _MAX_UNPACKED:
+    if is_packed and info.file_size > MAX_UNPACKED:
         raise DataError(
             f"{path} announces {info.file_size:,} bytes of {name!r}, too many to unpack; write it "
             "with numpy.savez, uncompressed"
@@ -101,6 +99,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, length: int) -
         announced = dtype.itemsize * math.prod(shape)
         if min(shape, default=1) < 0 or member.tell() + announced != info.file_size:
             raise DataError(f"{path}: {name!r} is not of the size {shape} that it announces")
+        check_entries(path, math.prod(shape))
     with archive.open(info) as member:
         array: _Array = np.lib.format.read_array(member, allow_pickle=False)
     return array
@@ -112,10 +111,9 @@ def _inputs(path: Path, array: _Array) -> tuple[Tensor, tuple[float, float] | No
             f"{path}: x has shape {array.shape}; give one row per sample, such as "
             "x.reshape(len(x), -1)"
         )
+    x = as_float32(path, array)
     if array.dtype == np.uint8:
-        return torch.from_numpy(array.astype(np.float32)).div_(255.0), (0.0, 1.0)
-    with np.errstate(over="ignore"):
-        x = array.astype(np.float32)
+        return torch.from_numpy(x).div_(255.0), (0.0, 1.0)
     if not np.isfinite(x).all():
         raise DataError(f"{path}: x has entries that are not finite as float32")
     return torch.from_numpy(x), None

@@ -16,21 +16,19 @@ from neada.experiments.experiment import Progress, Record, Scale
 from neada.experiments.robust_training import (
     METHODS,
     Array,
-    Line,
     Method,
-    Panel,
     Runs,
     by_seed,
     differences,
     divergences,
     drop_differences,
     falls_first,
-    figure_of,
     last,
     mean,
     of_all,
     train_into,
 )
+from neada.experiments.training_curves import Line, Panel, figure_of
 from neada.runs import Run
 from neada.training import TrainConfig
 

@@ -17,9 +17,7 @@ from neada.experiments.experiment import Progress, Record, Scale
 from neada.experiments.robust_training import (
     METHODS,
     Array,
-    Line,
     Method,
-    Panel,
     Runs,
     by_seed,
     differences,
@@ -27,12 +25,13 @@ from neada.experiments.robust_training import (
     drop_differences,
     end_loss,
     falls_first,
-    figure_of,
     last,
     mean,
     of_all,
+    quotient,
     train_into,
 )
+from neada.experiments.training_curves import Line, Panel, figure_of
 from neada.runs import Run
 from neada.training import TrainConfig
 
@@ -242,7 +241,7 @@ def _lower_loss(adam: Runs, neada: Runs) -> Claim:
         "with equal learning rates Adam ends with the lower training loss: its mean over seeds "
         "and the last twentieth of the calls, divided by NeAda's",
         WHERE,
-        known[0] / known[1] if there else None,
+        quotient(known[0], known[1]) if there else None,
         "<",
         1.0,
         seeds=min(len(adam), len(neada)),

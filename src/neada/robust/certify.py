@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from neada.optim.arguments import check_number
-from neada.robust.losses import sample_losses
+from neada.robust.losses import Loss, sample_losses
 from neada.robust.modes import no_parameter_gradients
-from neada.robust.problem import row_sums
+from neada.robust.problem import checked_inputs, row_sums
 from neada.robust.smoothness import estimated_smoothness, proven_smoothness
 from neada.robust.wrm import WRM
 
@@ -119,8 +119,10 @@ def certificate(
     if not probed:
         raise ValueError("the data have no batches, so there is nothing to certify")
 
+    loss = _exact_loss(objective._sample_loss)
+
     def losses(z: Tensor, targets: Any) -> Tensor:
-        return sample_losses(objective._sample_loss(model(z), targets), len(z))
+        return sample_losses(loss(model(z), targets), len(z))
 
     with no_parameter_gradients([model]):
         proven = proven_smoothness(model, objective.loss_function, _are_classes(probed[0][1]))
@@ -220,11 +222,30 @@ def _exact_copy(model: nn.Module) -> nn.Module:
     if isinstance(model, DistributedDataParallel):
         model = model.module
     exact = copy.deepcopy(model).double().eval()
+    for name, tensor in exact.state_dict().items():
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"the model's {name} is not finite, so there is nothing to certify")
     for layer in exact.modules():
         if isinstance(layer, nn.Softplus):
             # Where torch goes over to the identity the slope jumps: not before rounding hides it.
             layer.threshold = max(layer.threshold, 40.0)
     return exact
+
+
+def _exact_loss(loss: Loss) -> Loss:
+    """The loss with its own tensors, such as weights of the classes, in float64."""
+    if isinstance(loss, nn.Module):
+        return copy.deepcopy(loss).double()
+    if isinstance(loss, partial):
+        args = [_as_exact(entry) for entry in loss.args]
+        keywords = {name: _as_exact(entry) for name, entry in loss.keywords.items()}
+        return partial(_exact_loss(loss.func), *args, **keywords)
+    return loss
+
+
+def _as_exact(entry: Any) -> Any:
+    floating = isinstance(entry, Tensor) and entry.is_floating_point()
+    return entry.double() if floating else entry
 
 
 def _read(data: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
@@ -235,10 +256,8 @@ def _read(data: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
                 f"{type(batch).__name__}"
             )
         inputs, targets = batch[0], batch[1]
-        if isinstance(targets, Tensor) and targets.is_floating_point():
-            targets = targets.double()
         if len(inputs):
-            yield inputs.detach().double(), targets
+            yield checked_inputs(inputs.double(), None), _as_exact(targets)
 
 
 def _first(batches: Iterator[tuple[Tensor, Any]], num_samples: int) -> Iterator[tuple[Tensor, Any]]:

@@ -19,6 +19,7 @@ from neada.robust.divergences import chi_square, kullback_leibler
 from neada.robust.losses import Loss, sample_losses, unreduced
 from neada.robust.mirror import ExponentiatedGradient
 from neada.robust.modes import check_model
+from neada.robust.problem import checked_groups
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
@@ -148,16 +149,7 @@ class GroupDRO(Counted):
             targets: What the loss compares with.
             groups: The id of each sample's group.
         """
-        if groups.shape != (len(inputs),) or groups.is_floating_point():
-            raise ValueError(
-                f"groups must be whole numbers, one for each of the {len(inputs)} samples, got "
-                f"shape {tuple(groups.shape)} and dtype {groups.dtype}"
-            )
-        if not 0 <= int(groups.min()) <= int(groups.max()) < self.num_groups:
-            raise ValueError(
-                f"group ids must be from 0 to {self.num_groups - 1}, got {int(groups.min())} to "
-                f"{int(groups.max())}"
-            )
+        groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
         losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
         sums = torch.zeros_like(self.frequencies).index_add(0, groups, losses.to(self.weights))
         if self.estimate == "unbiased":

@@ -39,13 +39,20 @@ def inner_modes(model: nn.Module, norm: NormPolicy, dropout: DropoutPolicy) -> I
         kinds += _DROPPING
     # By kind and not by `model.eval()`: some networks return something else then.
     switched = [m for m in model.modules() if isinstance(m, kinds) and m.training]
+    # Recurrent layers need their mode for the backward pass, and drop by a number of their own.
+    dropping = [m for m in model.modules() if isinstance(m, nn.RNNBase) and dropout == "off"]
+    rates = [module.dropout for module in dropping]
     try:
         for module in switched:
             module.training = False
+        for recurrent in dropping:
+            recurrent.dropout = 0.0
         yield
     finally:
         for module in switched:
             module.training = True
+        for recurrent, rate in zip(dropping, rates, strict=True):
+            recurrent.dropout = rate
 
 
 @contextmanager

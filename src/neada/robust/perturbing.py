@@ -163,6 +163,7 @@ class InputObjective(Counted, ABC):
             stop_reason=worst.stop_reason,
         )
 
+    @torch.inference_mode(False)
     def perturb(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Perturbed:
         """Find inputs near these that are worse for the model.
 

@@ -1,10 +1,11 @@
 """What the adversary of one batch maximises, and what a batch must be like."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from neada import tensors
@@ -57,6 +58,27 @@ def checked_inputs(inputs: Tensor, box: Box | None) -> Tensor:
             f"and it is {box!r}; give the range that the inputs really have"
         )
     return clean
+
+
+def checked_groups(
+    groups: Tensor | Sequence[int], num_samples: int, num_groups: int, device: torch.device
+) -> Tensor:
+    """The group ids of a batch as int64, or one sentence about what is wrong with them."""
+    ids = torch.as_tensor(groups, device=device)
+    if num_samples == 0:
+        raise ValueError("the batch has no samples")
+    if ids.shape != (num_samples,) or ids.is_floating_point() or ids.is_complex():
+        raise ValueError(
+            f"groups must be whole numbers, one for each of the {num_samples} samples, got shape "
+            f"{tuple(ids.shape)} and dtype {ids.dtype}"
+        )
+    ids = ids.long()
+    if not 0 <= int(ids.min()) <= int(ids.max()) < num_groups:
+        raise ValueError(
+            f"group ids must be from 0 to {num_groups - 1}, got {int(ids.min())} to "
+            f"{int(ids.max())}"
+        )
+    return ids
 
 
 def row_sums(tensor: Tensor) -> Tensor:

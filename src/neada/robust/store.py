@@ -95,6 +95,8 @@ class PerturbationStore:
                 f"the perturbations have shape {tuple(delta.shape)}, but {len(places)} samples of "
                 f"shape {self.sample_shape} were announced: pass one row per id"
             )
+        if not len(places):
+            return
         rows = delta.detach().to("cpu", self.dtype).numpy()
         if self.path is None:
             self._base[places] = rows
@@ -171,7 +173,8 @@ class PerturbationStore:
             raise ValueError(
                 f"{path} is not a perturbation store: remove it or use another path"
             ) from error
-        if self._base.shape != self._shape or self._base.dtype != expected:
+        fits = self._base.shape == self._shape and self._base.dtype == expected
+        if not (fits and self._base.flags.c_contiguous):
             raise ValueError(
                 f"{path} holds perturbations of shape {self._base.shape} and dtype "
                 f"{self._base.dtype}, not {self._shape} and {expected}: remove it or use another "
@@ -183,7 +186,10 @@ class PerturbationStore:
     def _open_journals(self, path: Path) -> None:
         """Take up the journals that follow on each other; of an unfinished apply, the rest too."""
         note = self._beside(path, "oldest")
-        self.generation = int(note.read_text()) if note.exists() else 0
+        try:
+            self.generation = int(note.read_text()) if note.exists() else 0
+        except ValueError:
+            raise ValueError(f"{note} is damaged: remove the store, or use another path") from None
         half_applied = self._load(path, self.generation)
         if half_applied is not None:
             self._write_into_file(path, half_applied)

@@ -72,13 +72,19 @@ def append_lines(path: Path, rows: Iterable[Any]) -> None:
             file.write(json.dumps(encode(row), allow_nan=False) + "\n")
 
 
-def read_lines(path: Path) -> list[Any]:
-    """The rows of a JSON lines file.
+def read_lines(path: Path, num_bytes: int | None = None) -> list[Any]:
+    """The rows of a JSON lines file, or of its first so many bytes.
 
     Raises:
-        ValueError: A line is not JSON.
+        ValueError: The file is shorter, or a line is not JSON.
     """
-    return [decode(json.loads(line)) for line in path.read_text().splitlines()]
+    content = path.read_bytes()
+    if num_bytes is not None and len(content) < num_bytes:
+        raise ValueError(f"{path} has {len(content)} bytes and had {num_bytes}: it was cut")
+    try:
+        return [decode(json.loads(line)) for line in content[:num_bytes].splitlines()]
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it has a line that is not JSON") from error
 
 
 def sha256(path: Path) -> str:

@@ -61,15 +61,11 @@ class Run:
             seconds: How long it had been running.
 
         Raises:
-            ValueError: The metrics end before the mark.
+            ValueError: The metrics up to the mark are not there any more; nothing was changed.
         """
+        self.rows(mark)
         (self.folder / "result.json").unlink(missing_ok=True)
         with self.metrics_file.open("r+b") as file:
-            if file.seek(0, os.SEEK_END) < mark:
-                raise ValueError(
-                    f"{self.metrics_file} is shorter than it was at the checkpoint: the run "
-                    "cannot go on, start it again"
-                )
             file.truncate(mark)
         self._started = time.perf_counter() - seconds
 
@@ -125,6 +121,13 @@ class Run:
         """How long it took."""
         return float(files.read_json(self.folder / "result.json")["seconds"])
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The metrics."""
-        return files.read_lines(self.metrics_file)
+    def rows(self, mark: int | None = None) -> list[dict[str, Any]]:
+        """The metrics; with a mark, as they were then.
+
+        Raises:
+            ValueError: They are missing, or damaged, or end before the mark.
+        """
+        try:
+            return files.read_lines(self.metrics_file, mark)
+        except FileNotFoundError:
+            raise ValueError(f"{self.metrics_file} is missing") from None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
@@ -29,6 +30,11 @@ def check_descends(optimizer: Optimizer) -> None:
         raise ValueError(
             f"the x optimizer would maximise: construct {type(optimizer).__name__} with "
             "maximize=False"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "torch.optim.LBFGS evaluates the loss by itself: use neada.optim.LBFGS, or an "
+            "optimizer that takes one step with one gradient"
         )
 
 

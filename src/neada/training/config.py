@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from neada import data, models
@@ -138,6 +139,8 @@ class TrainConfig:
         if self.budget is None and self.epochs is None:
             object.__setattr__(self, "budget", 1000)
         object.__setattr__(self, "eval_eps", tuple(float(eps) for eps in self.eval_eps))
+        if not isinstance(self.data, str):
+            raise ValueError(f"data must be a name or the path of an .npz file, got {self.data!r}")
         if not self.data.lower().endswith(".npz"):
             check_choice("data", self.data, tuple(data.names()))
         check_choice("model", self.model, ("auto", *models.names()))
@@ -156,6 +159,8 @@ class TrainConfig:
                 raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {seed!r}")
         if not all(eps >= 0.0 and math.isfinite(eps) for eps in self.eval_eps):
             raise ValueError(f"eval_eps must be finite numbers, at least 0, got {self.eval_eps}")
+        if len({f"{eps:g}" for eps in self.eval_eps}) < len(set(self.eval_eps)):
+            raise ValueError(f"eval_eps must differ in six digits, got {self.eval_eps}")
         self._check_fit(Method.parse(self.method))
 
     def _check_number(self, name: str, above_zero: bool) -> None:
@@ -176,11 +181,13 @@ class TrainConfig:
                         "and tiada has none: leave it out, or use a method such as adam-1"
                     )
         if self.objective == "group":
-            for name, usual in (("per_sample", False), ("warm_start", "none"), ("norm", None)):
-                if getattr(self, name) != usual:
+            for name in ("per_sample", "warm_start", "norm", "dropout", "random_start", "box"):
+                if getattr(self, name) != _FIELDS[name].default:
                     raise ValueError(
                         f"{name} is about perturbed inputs, and 'group' perturbs none: leave it out"
                     )
+        if self.objective == "wrm" and self.random_start:
+            raise ValueError("random_start is about a ball: leave it out, or objective='ball'")
         if self.regulariser == "none" and method.num_inner_steps != 1:
             raise ValueError(
                 "without a regulariser the worst mixture is a single group, so y moves once per "
@@ -202,7 +209,7 @@ class TrainConfig:
     @property
     def label(self) -> str:
         """The run in a few words."""
-        return f"{self.data} {self.objective} {self.method} seed {self.seed}"
+        return f"{Path(self.data).stem} {self.objective} {self.method} seed {self.seed}"
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "TrainConfig":
@@ -211,12 +218,13 @@ class TrainConfig:
         Raises:
             ValueError: There are fields that no config has.
         """
-        unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
+        unknown = set(fields) - set(_FIELDS)
         if unknown:
             raise ValueError(f"a training config has no field {', '.join(sorted(unknown))}")
         return cls(**fields)
 
 
+_FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "objective": ("wrm", "ball", "group"),
     "ball_norm": ("l2", "linf", "l1"),

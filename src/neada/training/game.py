@@ -1,5 +1,6 @@
 """The two players of a training run: an objective, the model's optimizer, and how they move."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,7 +13,7 @@ from neada.robust.counters import RobustInfo
 from neada.training.config import Method, TrainConfig
 from neada.training.optimizers import adversary, model_optimizer, rule
 
-__all__ = ["STORE_FILE", "Game", "InputGame", "ObjectiveGame", "input_objective"]
+__all__ = ["STORE_FILE", "Game", "InputGame", "ObjectiveGame", "input_objective", "make_store"]
 
 STORE_FILE = "perturbations.npy"
 _MOST_INNER_STEPS = 1_000_000
@@ -29,6 +30,9 @@ class Game(Protocol):
     @property
     def x_steps(self) -> int:
         """Steps of the model so far."""
+
+    def open(self, folder: Path | None) -> None:
+        """Open what is kept outside of the state, in the folder of the run or in memory."""
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move both players on a batch."""
@@ -87,13 +91,15 @@ class InputGame(ObjectiveGame[robust.WRM | robust.NormBall]):
         config: What is asked for.
         model: The network.
         data: What it is trained on.
-        folder: Of the run, for a store of perturbations on disk.
     """
 
-    def __init__(
-        self, config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
-    ) -> None:
-        super().__init__(config, model, input_objective(config, model, data, folder))
+    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
+        super().__init__(config, model, input_objective(config, model, data))
+        self._make_store = partial(make_store, config, data)
+
+    def open(self, folder: Path | None) -> None:
+        """Open the store of perturbations, if there is one."""
+        self.objective.store = self._make_store(folder)
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Perturb the batch, then move the model."""
@@ -107,9 +113,9 @@ class InputGame(ObjectiveGame[robust.WRM | robust.NormBall]):
 
 
 def input_objective(
-    config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
+    config: TrainConfig, model: nn.Module, data: Dataset
 ) -> robust.WRM | robust.NormBall:
-    """The objective that a config speaks of, with its store of perturbations."""
+    """The objective that a config speaks of, without a store."""
     released = config.stop == "released"
     loss = nn.functional.cross_entropy
     norm = config.norm or ("batch" if released else "frozen")
@@ -121,7 +127,6 @@ def input_objective(
         "test": "last" if released else "current",
         "dropout": config.dropout or ("on" if released else "off"),
         "per_sample": config.per_sample,
-        "store": _store(config, data, folder),
         "box": data.valid_range if keep_box else None,
         "max_inner_steps": _MOST_INNER_STEPS,
     }
@@ -143,15 +148,15 @@ def input_objective(
     )
 
 
-def _store(
+def make_store(
     config: TrainConfig, data: Dataset, folder: Path | None
 ) -> robust.PerturbationStore | None:
+    """The store of perturbations that a config speaks of; None if they do not persist."""
     if config.warm_start == "none" and config.method != "tiada":
         return None
     path = None
     if config.warm_start == "disk":
-        if folder is None:
-            raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
+        assert folder is not None
         path = folder / STORE_FILE
     x = data.x_train
     return robust.PerturbationStore(len(x), x.shape[1:], x.dtype, path)

@@ -1,5 +1,7 @@
 """The players of training for the worst mixture of groups."""
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +34,9 @@ class GroupGame(ObjectiveGame[robust.GroupDRO]):
 
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
         super().__init__(config, model, group_objective(config, model, data))
+
+    def open(self, folder: Path | None) -> None:
+        """Nothing is kept outside of the state."""
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move the weights of the groups, then the model."""

@@ -79,6 +79,8 @@ def train(
     data = load_data(config) if data is None else data
     model = make_model(config, data) if model is None else model
     folder = None if folder is None else Path(folder)
+    if config.warm_start == "disk" and folder is None:
+        raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
     with (
         _own_threads(config.threads),
         torch.random.fork_rng(devices=[]),
@@ -88,7 +90,7 @@ def train(
         ) as record,
     ):
         torch.default_generator.manual_seed(config.seed)
-        game = _make_game(config, model, data, folder)
+        game = _make_game(config, model, data)
         groups = groups_of(data)
         batches = Batches(
             data.x_train, data.y_train, config.batch_size, seed=config.seed, extras=[groups]
@@ -120,11 +122,14 @@ def train(
             counts = (game.calls, game.x_steps, record.elapsed())
             return TrainResult(status, message, model, record.rows, *counts, folder)
 
+        if record.state is not None and record.state["data"] != dict(data.checksums):
+            raise ValueError("the data are not those that the run was started with")
+        if record.state is not None:
+            model.load_state_dict(record.state["model"])
+        record.begin()
+        game.open(folder)
         if record.state is not None:
             saved = record.state
-            if saved["data"] != dict(data.checksums):
-                raise ValueError("the data are not those that the run was started with")
-            model.load_state_dict(saved["model"])
             game.load_state_dict(saved["game"])
             batches.load_state_dict(saved["batches"])
             torch.set_rng_state(saved["rng"])
@@ -207,11 +212,11 @@ def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
     return model
 
 
-def _make_game(config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None) -> Game:
+def _make_game(config: TrainConfig, model: nn.Module, data: Dataset) -> Game:
     together = config.method == "tiada"
     if config.objective == "group":
         return (TiAdaGroupGame if together else GroupGame)(config, model, data)
-    return (TiAdaInputGame if together else InputGame)(config, model, data, folder)
+    return (TiAdaInputGame if together else InputGame)(config, model, data)
 
 
 def _part(config: TrainConfig, game: Game, batches: Batches) -> float:

@@ -6,7 +6,7 @@ from neada.robust.counters import RobustInfo
 
 __all__ = ["Meter", "Schedule"]
 
-_MEANS = ("loss", "value", "perturbation", "inner_steps")
+_MEANS = ("loss", "value", "perturbation", "inner_steps", "y_mapping_sq")
 
 
 class Meter:
@@ -15,7 +15,7 @@ class Meter:
     def __init__(self) -> None:
         self._num = 0
         self._sums = dict.fromkeys(_MEANS, 0.0)
-        self._last = dict.fromkeys(_MEANS, 0.0)
+        self._last: dict[str, float] = {}
 
     def add(self, info: RobustInfo) -> None:
         """Take a step into account."""
@@ -24,7 +24,7 @@ class Meter:
             self._sums[name] += getattr(info, name)
 
     def means(self) -> dict[str, float]:
-        """The means since the last time; without a step in between, those of then."""
+        """The means since the last time, or those of then; none before the first step."""
         if self._num > 0:
             self._last = {name: total / self._num for name, total in self._sums.items()}
             self._num, self._sums = 0, dict.fromkeys(_MEANS, 0.0)

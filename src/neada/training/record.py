@@ -1,6 +1,5 @@
 """Where a training run is written down: metrics, checkpoints, TensorBoard; or only in memory."""
 
-import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,12 +13,16 @@ from neada.runs import Checkpoints, Run, files
 from neada.tensors import NonFiniteGradient
 from neada.training.config import TrainConfig
 from neada.training.game import STORE_FILE
+from neada.training.tensorboard import TensorBoardLog, check_installed
 
 __all__ = ["Record", "check_finite"]
 
 
 class Record:
     """The run folder of a training run; without a folder, rows in memory.
+
+    Constructing it only looks, so that whatever else is wrong can still be said without harm;
+    `begin` changes the folder.
 
     Args:
         config: What is asked for.
@@ -46,37 +49,56 @@ class Record:
             raise ValueError("resume and tensorboard need a run folder: give one")
         self.rows: list[dict[str, Any]] = []
         self.state: dict[str, Any] | None = None
+        self._fields = asdict(config)
         self._run = None if folder is None else Run(folder)
         self._checkpoints = None if folder is None else Checkpoints(folder)
+        if tensorboard:
+            check_installed()
+        self._with_log = tensorboard
+        self._log: TensorBoardLog | None = None
         self._saved_at = self._started = time.perf_counter()
-        writer_class = _writer_class() if tensorboard else None
         if self._run is not None:
-            self._open(self._run, config, resume, overwrite)
-        self._writer = None
-        if writer_class is not None and folder is not None:
-            step = self.rows[-1]["calls"] + 1 if self.rows else None
-            self._writer = writer_class(folder / "tensorboard", purge_step=step)
+            self._look(self._run, resume, overwrite)
 
-    def _open(self, run: Run, config: TrainConfig, resume: bool, overwrite: bool) -> None:
+    def _look(self, run: Run, resume: bool, overwrite: bool) -> None:
+        """Find what is there, or why it cannot be used; nothing is changed."""
         assert self._checkpoints is not None
-        fields = asdict(config)
-        there = (run.folder / "config.json").exists()
-        if there and resume:
-            _check_same(run, fields)
-            self.state = self._checkpoints.load()
-        elif there and not overwrite:
-            raise FileExistsError(
-                f"{run.folder} holds a run already: resume it, overwrite it, or use another folder"
+        if (run.folder / "config.json").exists():
+            if resume:
+                _check_same(run, self._fields)
+                self.state = self._checkpoints.load()
+                if self.state is not None:
+                    self.rows = run.rows(self.state["mark"])
+            elif not overwrite:
+                raise FileExistsError(
+                    f"{run.folder} holds a run already: resume it, overwrite it, or use another "
+                    "folder"
+                )
+        elif not overwrite and (left := _leftovers(run.folder)):
+            raise ValueError(
+                f"{run.folder} has {left[0].name} but no config.json, so nobody knows what run it "
+                "is: use another folder"
             )
+
+    def begin(self) -> None:
+        """Make the folder ready: go on from the checkpoint, or start anew.
+
+        Until here nothing was changed; from here on an earlier run is gone, unless it goes on.
+        """
+        if self._run is None or self._checkpoints is None:
+            return
         if self.state is None:
             self._checkpoints.clear()
-            for stale in run.folder.glob(f"{STORE_FILE}*"):
+            for stale in self._run.folder.glob(f"{STORE_FILE}*"):
                 stale.unlink()
-            run.start(fields)
+            self._run.start(self._fields)
+            self._saved_at = self._started = time.perf_counter()
         else:
-            run.go_on(self.state["mark"], self.state["seconds"])
-            self.rows = run.rows()
+            self._run.go_on(self.state["mark"], self.state["seconds"])
             self._started = time.perf_counter() - self.state["seconds"]
+        if self._with_log:
+            step = self.rows[-1]["calls"] + 1 if self.rows else None
+            self._log = TensorBoardLog(self._run.folder / "tensorboard", step)
 
     def elapsed(self) -> float:
         """Seconds since the start, interruptions aside."""
@@ -91,11 +113,8 @@ class Record:
         self.rows.append(row)
         if self._run is not None:
             self._run.append([row])
-        if self._writer is not None:
-            for name, number in row.items():
-                if name != "calls":
-                    self._writer.add_scalar(name, number, row["calls"])
-            self._writer.flush()
+        if self._log is not None:
+            self._log.append(row)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint."""
@@ -111,8 +130,14 @@ class Record:
 
     def close(self) -> None:
         """Let go of what is open."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._log is not None:
+            self._log.close()
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    """Files in a folder that a new run would remove."""
+    own = [folder / "metrics.jsonl", folder / "result.json", *folder.glob(f"{STORE_FILE}*")]
+    return [*Checkpoints(folder).paths(), *(path for path in own if path.exists())]
 
 
 def check_finite(model: nn.Module) -> None:
@@ -137,10 +162,3 @@ def _check_same(run: Run, fields: dict[str, Any]) -> None:
                 f"the run in {run.folder} has {name} = {known.get(name)!r}, not "
                 f"{wanted.get(name)!r}: resume it with the config it was started with"
             )
-
-
-def _writer_class() -> Any:
-    try:
-        return importlib.import_module("torch.utils.tensorboard").SummaryWriter
-    except ImportError as error:
-        raise ImportError("tensorboard is missing: pip install 'neada[tensorboard]'") from error

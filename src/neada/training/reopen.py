@@ -60,5 +60,11 @@ def open_run(
     if dict(data.checksums) != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     model = make_model(config, data) if model is None else model
-    model.load_state_dict(state["model"])
+    try:
+        model.load_state_dict(state["model"])
+    except RuntimeError:
+        raise ValueError(
+            f"the weights in {folder} are of another model than its config and the data make: give "
+            "the data and the model that it was trained with"
+        ) from None
     return TrainedRun(config, data, model.eval(), state["complete"], folder)

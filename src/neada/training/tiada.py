@@ -1,6 +1,7 @@
 """Training without an inner loop: TiAda moves both players with every batch."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from neada.robust.counters import RobustInfo
 from neada.sets import Set, Simplex
 from neada.steppers import StepInfo, TiAda
 from neada.training.config import TrainConfig
-from neada.training.game import input_objective
+from neada.training.game import input_objective, make_store
 from neada.training.groups import group_objective
 from neada.training.optimizers import rate_x, rate_y
 
@@ -84,6 +85,9 @@ class TiAdaGroupGame(_TiAdaGame):
         )
         self.stepper.max_calls = config.budget
 
+    def open(self, folder: Path | None) -> None:
+        """Nothing is kept outside of the state."""
+
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move both players from the same point."""
         info = self.stepper.step(self.objective.closure(inputs, targets, groups), len(inputs))
@@ -107,19 +111,19 @@ class TiAdaInputGame(_TiAdaGame):
         config: What is asked for.
         model: The network; it is evaluated once per batch for both players, in the mode it is in.
         data: What it is trained on.
-        folder: Of the run, for a store of perturbations on disk.
     """
 
-    def __init__(
-        self, config: TrainConfig, model: nn.Module, data: Dataset, folder: Path | None
-    ) -> None:
-        self.objective: robust.WRM | robust.NormBall = input_objective(config, model, data, folder)
-        assert self.objective.store is not None
-        self._store = self.objective.store
+    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
+        self.objective: robust.WRM | robust.NormBall = input_objective(config, model, data)
+        self._make_store = partial(make_store, config, data)
         self._params = [p for p in model.parameters() if p.requires_grad]
         self._rates = (rate_x(config), rate_y(config))
         self._budget = config.budget
         self.stepper = self._stepper(data.x_train[:1].clone(), None)
+
+    def open(self, folder: Path | None) -> None:
+        """Open the store of perturbations."""
+        self.objective.store = self._make_store(folder)
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move the model and the samples of the batch from the same point."""
@@ -137,7 +141,8 @@ class TiAdaInputGame(_TiAdaGame):
         stepper.load_state_dict(self.stepper.state_dict())
         info = stepper.step(mean_value, len(y))
         self.stepper = stepper
-        self._store.put(ids, y.detach() - problem.clean)
+        assert self.objective.store is not None
+        self.objective.store.put(ids, y.detach() - problem.clean)
         before, after = (
             tensors.squared_distance([point], [problem.clean], rowwise=True)
             for point in (start, y.detach())
@@ -149,7 +154,8 @@ class TiAdaInputGame(_TiAdaGame):
 
     def commit(self) -> None:
         """Make the stored perturbations permanent."""
-        self._store.commit()
+        assert self.objective.store is not None
+        self.objective.store.commit()
 
     def _stepper(self, y: Tensor, region: Set | None) -> TiAda:
         """One whose y is the samples of a batch."""
