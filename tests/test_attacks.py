@@ -159,6 +159,8 @@ def test_pgd_is_never_weaker_than_fgsm(norm, valid_range) -> None:
     epsilons = [scale * epsilon for epsilon in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)]
     data = [(x[:60], y[:60]), (x[60:], y[60:])]
     weak = robust_accuracy(model, data, "fgsm", epsilons, **options)
+    alone = robust_accuracy(model, data, "fgsm", epsilons[0], **options)
+    assert alone.attacked == {epsilons[0]: weak.attacked[epsilons[0]]}
     strong = robust_accuracy(model, data, "pgd", epsilons, num_steps=5, **options)
     assert weak.clean == strong.clean > 0.95
     assert weak.attacked[0.0] == strong.attacked[0.0] == weak.clean

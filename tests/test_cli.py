@@ -145,7 +145,10 @@ def test_a_broken_run_is_exit_code_1(
 
     monkeypatch.setattr(module, "run", broken)
     assert main(["reproduce", "quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
-    assert "quadratic (Adam) broke: RuntimeError: no luck" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1  # one cause is told once
+    assert errors.startswith("neada: quadratic (Adam) and ")
+    assert errors.endswith(" more broke: RuntimeError: no luck\n")
 
 
 def alive_in_group(group: int) -> bool:

@@ -105,6 +105,16 @@ def test_a_loss_that_is_not_finite_exits_1(
     assert errors.count("\n") == 1 and "finite" in errors
 
 
+def test_resuming_where_nothing_is_begins_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*SYNTHETIC, "--budget", "20", "--out", str(tmp_path / "new"), "--quiet"]
+    assert main([*arguments, "--resume"]) == 0
+    assert "holds no run to resume: one begins there" in capsys.readouterr().err
+    assert main([*arguments, "--resume"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -120,6 +130,8 @@ def test_a_loss_that_is_not_finite_exits_1(
         (["--data", "synthetic", "--model", "cnn"], "needs images"),
         (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
         (["--data", "missing.npz"], "missing.npz"),
+        (["--eval-eps", "0.1,0.1000001"], "must differ in six digits"),
+        (["--adjustment", "-1"], "--adjustment must be at least 0"),
         (["--resume", "--force"], "give one of them"),
     ],
     ids=str,

@@ -255,6 +255,13 @@ def test_differences_pair_the_seeds() -> None:
     assert robust_training.differences(runs, others, value).tolist() == [-3.0, 1.0]
     drops = robust_training.drop_differences((runs, others), (others, runs), value)
     assert drops.tolist() == [6.0, -2.0]
+    first, second = ({0: Record(config, [{"v": 100.0 * hits / 359}])} for hits in (240, 241))
+    tie = robust_training.drop_differences((first, second), (first, second), value)
+    assert tie.tolist() == [0.0]
+    shifted = {0: Record(config, [{"v": 100.0 * 301 / 359}])}
+    after = {0: Record(config, [{"v": 100.0 * 302 / 359}])}
+    tie = robust_training.drop_differences((first, second), (shifted, after), value)
+    assert tie.tolist() == [0.0]  # a tie is not a lead of 7e-15 points
     assert robust_training.mean(np.array([])) is None
 
 

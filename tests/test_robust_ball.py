@@ -133,6 +133,8 @@ def test_random_starts_fill_the_ball_and_resume() -> None:
 
 
 def test_misuse() -> None:
+    with pytest.raises(ValueError, match="batch norm is norm_layers='frozen'"):
+        NormBall(nn.Linear(2, 2), functional.cross_entropy, 0.1, "frozen")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="radius must be a number greater than 0"):
         NormBall(network(), functional.cross_entropy, 0.0)
     with pytest.raises(ValueError, match="norm must be one of 'l2', 'linf', 'l1'"):

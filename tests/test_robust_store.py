@@ -254,6 +254,9 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="num_samples must be a whole number at least 1"):
         PerturbationStore(0, SHAPE)
     in_memory = PerturbationStore(NUM, SHAPE)
+    objective = WRM(nn.Linear(5, 2), functional.cross_entropy, 1.0, store=in_memory)
+    with pytest.raises(ValueError, match=r"shape \(2, 2, 3\) for a batch of shape \(2, 5\)"):
+        objective.perturb(torch.zeros(2, 5), torch.arange(2), torch.arange(2))
     with pytest.raises(ValueError, match="not of a store in memory"):
         in_memory.load_state_dict(kept.state_dict())
     with pytest.raises(ValueError, match="is of a store in memory, and this one has a file"):

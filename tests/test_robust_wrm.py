@@ -490,6 +490,13 @@ def test_bad_inner_optimizers_are_refused(make: Any, error: Any, message: str) -
 
 def test_other_misuse_is_one_sentence() -> None:
     inputs, targets = batch()
+    with pytest.raises(TypeError, match=r"a rule such as FixedSteps\(15\), not int"):
+        WRM(network(), functional.cross_entropy, GAMMA, stopping=15)  # type: ignore[arg-type]
+    wrm: Any = WRM(network(), functional.cross_entropy, GAMMA)
+    with pytest.raises(TypeError, match="x needs a torch optimizer, not Tensor"):
+        wrm.step(torch.zeros(2), torch.zeros(2), None)
+    with pytest.raises(TypeError, match="inputs must be a tensor with samples first, not dict"):
+        wrm.perturb({"image": torch.zeros(2)}, torch.zeros(2))
     with pytest.raises(TypeError, match="model must be a torch.nn.Module, not function"):
         WRM(functional.relu, functional.cross_entropy, GAMMA)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="loss must be a function"):

@@ -33,7 +33,7 @@ def robust_accuracy(
     model: Model,
     data: Iterable[Sequence[Any]],
     attack: Literal["fgsm", "pgd"] | Callable[[Model, Tensor, Tensor, float], Tensor],
-    epsilons: Iterable[float],
+    epsilons: float | Iterable[float],
     *,
     norm: Norm = "linf",
     valid_range: tuple[float, float] | None = None,
@@ -48,7 +48,7 @@ def robust_accuracy(
         data: Yields ``(inputs, targets, ...)``, such as a `DataLoader` or `Batches`.
         attack: "fgsm" (one gradient per batch serves all epsilons), "pgd", or a function of model,
             inputs, targets and epsilon.
-        epsilons: The largest norms of the perturbations.
+        epsilons: The largest norms of the perturbations; or one.
         norm: As in `fgsm`.
         valid_range: As in `fgsm`.
         loss: As in `fgsm`.
@@ -67,7 +67,8 @@ def robust_accuracy(
         raise ValueError(f"{', '.join(options)}: only attack='pgd' takes more arguments")
     if attack == "pgd" and options.get("generator") is None:
         options["generator"] = torch.Generator().manual_seed(0)
-    levels = [check_epsilon(epsilon) for epsilon in epsilons]
+    several = [epsilons] if isinstance(epsilons, int | float) else epsilons
+    levels = [check_epsilon(epsilon) for epsilon in several]
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
     device = next((parameter.device for parameter in parameters), None)
     num_samples = num_clean = 0

@@ -15,6 +15,7 @@ __all__ = [
     "add_output_options",
     "check_choice",
     "natural",
+    "numbers",
     "output_folder",
     "positive",
 ]
@@ -72,17 +73,35 @@ def natural(what: str) -> Callable[[str], int]:
     return parse
 
 
-def positive(what: str) -> Callable[[str], float]:
-    """A parser of positive numbers."""
+def positive(what: str, or_zero: bool = False) -> Callable[[str], float]:
+    """A parser of positive numbers, perhaps with zero."""
 
     def parse(text: str) -> float:
         try:
             number = float(text)
         except ValueError:
             raise UsageError(f"{what} must be a number, got {text!r}") from None
-        if not (number > 0.0 and math.isfinite(number)):
-            raise UsageError(f"{what} must be positive and finite, got {text}")
+        if not (math.isfinite(number) and (number > 0.0 or (or_zero and number == 0.0))):
+            words = "at least 0" if or_zero else "positive"
+            raise UsageError(f"{what} must be {words} and finite, got {text}")
         return number
+
+    return parse
+
+
+def numbers(what: str) -> Callable[[str], tuple[float, ...]]:
+    """A parser of non-negative numbers with commas between them."""
+
+    def parse(text: str) -> tuple[float, ...]:
+        try:
+            found = tuple(float(part) for part in text.split(",") if part.strip())
+        except ValueError:
+            raise UsageError(f"{what} must be numbers with commas between, got {text!r}") from None
+        if not found or not all(0.0 <= number < float("inf") for number in found):
+            raise UsageError(f"{what} must be finite numbers, at least 0, got {text!r}")
+        if len({f"{number:g}" for number in found}) < len(set(found)):
+            raise UsageError(f"{what} must differ in six digits, got {text!r}")
+        return found
 
     return parse
 

@@ -17,9 +17,10 @@ from neada.cli.arguments import (
     add_output_options,
     check_choice,
     natural,
+    numbers,
     positive,
 )
-from neada.cli.train import numbers, plain_warnings
+from neada.cli.train import plain_warnings
 from neada.runs.files import encode
 from neada.training import TrainedRun, open_run
 
@@ -139,8 +140,8 @@ def add_certify(commands: Commands) -> None:
         "smoothness of the\nmodel is proven (linear models and smooth MLPs); elsewhere it is an "
         "estimate, and says so.",
         epilog="examples:\n"
-        "  neada certify runs/synthetic --rho 0.1\n"
-        "  neada certify runs/synthetic --rho 0.1 --gamma 20 --samples 1000 --json",
+        "  neada certify runs/synthetic --rho 0.1 --gamma 50\n"
+        "  neada certify runs/synthetic --rho 0.1 --gamma 50 --samples 1000 --json",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
     parser.add_argument(

@@ -50,7 +50,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="print a completion script for a shell",
         description="Print a completion script. Load it with `source <(neada completion bash)`.",
     )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), metavar="SHELL")
+    completion.add_argument(
+        "shell", choices=("bash", "zsh", "tcsh"), metavar="SHELL", help="bash, zsh or tcsh"
+    )
     completion.set_defaults(command=_completion)
     return parser
 

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from neada import experiments, report
@@ -112,14 +113,23 @@ def _reproduce(args: argparse.Namespace) -> int:
         )
     for folder, why in outcome.redone:
         sys.stderr.write(f"neada: {folder} was run again: {why}\n")
-    for title, error in outcome.broken:
-        sys.stderr.write(f"neada: {title} broke: {error}\n")
+    for error, titles in _by_error(outcome.broken).items():
+        others = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+        sys.stderr.write(f"neada: {titles[0]}{others} broke: {error}\n")
     claims_failed = _show_report(out, args.json)
     if not (args.json or args.quiet):
         seconds = time.perf_counter() - started
         kept = f", {outcome.num_kept} kept" if outcome.num_kept else ""
         print(f"runs:   {outcome.num_run} run{kept}, {seconds:.0f} s")
     return 1 if outcome.broken or (args.strict and claims_failed) else 0
+
+
+def _by_error(broken: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """What broke, by why: data that are missing are missing for every run."""
+    found: dict[str, list[str]] = {}
+    for title, error in broken:
+        found.setdefault(error, []).append(title)
+    return found
 
 
 def add_report(commands: Commands) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from neada.cli.arguments import (
     add_output_options,
     check_choice,
     natural,
+    numbers,
     output_folder,
     positive,
 )
@@ -27,7 +28,7 @@ from neada.runs import Run
 from neada.runs.files import encode
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
 
-__all__ = ["accuracy_table", "add_train", "numbers", "plain_warnings"]
+__all__ = ["accuracy_table", "add_train", "plain_warnings"]
 
 _DESCRIPTION = """\
 Train a network that stays right when its inputs get worse.
@@ -43,28 +44,13 @@ methods:
 
 examples:
   neada train                                           digits, in less than a minute
-  neada train --data synthetic --lr-x 0.01 --lr-y 0.08 --budget 7900 --eval-eps 0.5
-  neada train --data mnist --data-folder ~/mnist --method adam-15 --budget 1565 --out runs/adam
+  neada train --data synthetic --lr-x 0.01 --lr-y 0.08 --budget 7900 --out runs/synthetic
+  neada train --data mnist --data-folder ~/mnist --method adam-15 --eval-samples 1000
   neada train --objective ball --radius 0.1 --attack pgd
-  neada train --out runs/adam --resume                  go on with a run that was interrupted
+  neada train --out runs/synthetic --resume             go on with a run that was interrupted
 
 exit codes:
   0 trained, 1 the loss is not finite or the disk is full, 2 wrong usage, 130 interrupted"""
-
-
-def numbers(what: str) -> Callable[[str], tuple[float, ...]]:
-    """A parser of non-negative numbers with commas between them."""
-
-    def parse(text: str) -> tuple[float, ...]:
-        try:
-            found = tuple(float(part) for part in text.split(",") if part.strip())
-        except ValueError:
-            raise UsageError(f"{what} must be numbers with commas between, got {text!r}") from None
-        if not found or not all(0.0 <= number < float("inf") for number in found):
-            raise UsageError(f"{what} must be finite numbers, at least 0, got {text!r}")
-        return found
-
-    return parse
 
 
 def add_train(commands: Commands) -> None:
@@ -83,6 +69,12 @@ def add_train(commands: Commands) -> None:
     task.add_argument("--method", metavar="NAME", help="see below (default: neada-adam)")
     add_data_options(task)  # type: ignore[arg-type]
     rates = parser.add_argument_group("the players")
+    parser.add_argument(
+        "--adjustment",
+        type=positive("--adjustment", or_zero=True),
+        metavar="X",
+        help="group: constant of the size adjustment (default: 0)",
+    )
     for option, words in _POSITIVE.items():
         rates.add_argument(option, type=positive(option), metavar="X", help=words)
     rates.add_argument("--ball-norm", choices=("l2", "linf", "l1"), help="(default: linf)")
@@ -138,7 +130,6 @@ _POSITIVE = {
     "--gamma": "wrm: price per squared distance (default: 1.3)",
     "--radius": "ball: its radius (default: 0.1)",
     "--strength": "group: of the regulariser (default: 1)",
-    "--adjustment": "group: constant of the size adjustment",
     "--stop-scale": "constant of the rule (default: 1)",
 }
 _SWITCHES = {
@@ -160,6 +151,8 @@ def _train(args: argparse.Namespace) -> int:
     if args.resume and args.force:
         raise UsageError("--resume goes on with a run and --force replaces it: give one of them")
     config, out = _config_and_folder(args)
+    if args.resume and not (out / "config.json").exists():
+        sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
     with plain_warnings(), progress_bar(args.quiet or args.json) as show:
         try:
             result = train(
@@ -171,6 +164,8 @@ def _train(args: argparse.Namespace) -> int:
                 checkpoint_seconds=args.checkpoint_seconds,
                 tensorboard=args.tensorboard,
             )
+            if result.status is TrainStatus.FINISHED:
+                show(1.0, "done")
         except FileExistsError:
             raise UsageError(
                 f"{out} holds a run already: --resume goes on with it, --force replaces it, --out "
@@ -227,7 +222,7 @@ def _slug(config: TrainConfig) -> str:
 
 
 def _words(at: Progress) -> str:
-    accuracy = "" if at.accuracy is None else f", {at.accuracy:.1%}"
+    accuracy = "" if at.accuracy is None else f", clean {at.accuracy:.1%}"
     return f"loss {at.loss:.3f}, {at.inner_steps} inner{accuracy}"
 
 

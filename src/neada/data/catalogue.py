@@ -71,10 +71,10 @@ def load(
         raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {seed!r}")
     is_npz = given.lower().endswith(".npz")
     if not is_npz and given not in names():
-        near = difflib.get_close_matches(given, names(), n=1, cutoff=0.0)[0]
+        near = difflib.get_close_matches(given, names(), n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}"
         raise DataError(
-            f"there is no data set named {given!r}; did you mean {near!r}? data.names() lists "
-            "them all, and the path of an .npz file will do as well"
+            f"there is no data set named {given!r}; {hint} The path of an .npz file will do as well"
         )
     if folder is not None and given not in _FILES:
         raise ValueError(f"{given} has no use for a folder; folder is for {' and '.join(_FILES)}")

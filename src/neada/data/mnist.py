@@ -129,8 +129,8 @@ def _locate(name: str, folder: Path | None, download: bool) -> list[Path]:
     if not download:
         looked = ", ".join(str(place) for place in (*places, cache))
         raise DataError(
-            f"{name} was not found in {looked}; give its folder, set NEADA_DATA, or allow the "
-            f"download of {origin.size} with download=True"
+            f"{name} was not found in {looked}; give its folder (--data-folder), set NEADA_DATA, "
+            f"or allow the download of {origin.size} (--download, download=True)"
         )
     own = cache / name
     for file, sha256 in zip(_FILES, origin.sha256, strict=True):

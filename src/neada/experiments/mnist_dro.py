@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
-TITLE = "Robust training on MNIST"
+TITLE = "Robust training on images: MNIST, and 8x8 digits at scale quick"
 WHERE = "Figure 4"
 
 _EPSILONS = (0.02, 0.05, 0.1)

@@ -105,7 +105,7 @@ def of_all(runs: Runs, measure: Callable[[Record], float]) -> Array:
 def differences(first: Runs, second: Runs, measure: Callable[[Record], float]) -> Array:
     """By how much a number of the second runs is larger, for every seed that both have."""
     both = [seed for seed in first if seed in second]
-    return np.array([measure(second[s]) - measure(first[s]) for s in both], dtype=float)
+    return _exact([measure(second[s]) - measure(first[s]) for s in both])
 
 
 def drop_differences(
@@ -120,14 +120,18 @@ def drop_differences(
     """
     groups = (*first, *second)
     seeds = [seed for seed in groups[0] if all(seed in runs for runs in groups)]
-    return np.array(
+    return _exact(
         [
             (measure(first[0][s]) - measure(first[1][s]))
             - (measure(second[0][s]) - measure(second[1][s]))
             for s in seeds
-        ],
-        dtype=float,
+        ]
     )
+
+
+def _exact(differences: list[float]) -> Array:
+    """Differences of shares without the rounding that would make a tie a lead."""
+    return np.round(np.array(differences, dtype=float), 9)
 
 
 def mean(values: Array) -> float | None:

@@ -48,7 +48,8 @@ class NormBall(InputObjective):
         y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
             constructed with ``maximize=True``; by default Adam with a learning rate that makes the
             first step a quarter of the radius long.
-        stopping: As for `WRM`; the rule looks at the gradient mapping of the set.
+        stopping: As for `WRM`; the rule looks at the gradient mapping of the set. It lets the first
+            batches off with a step or two; ``FixedSteps(10)`` goes to the edge from the start.
         measure: As for `WRM`.
         per_sample: As for `WRM`.
         state: As for `WRM`.
@@ -94,6 +95,8 @@ class NormBall(InputObjective):
         test: TestPolicy = "current",
     ) -> None:
         check_number("radius", radius)
+        if norm in ("frozen", "batch"):
+            raise ValueError(f"norm is that of the ball: batch norm is norm_layers={norm!r}")
         check_choice("norm", norm, ("l2", "linf", "l1"))
         if random_start and store is not None:
             raise ValueError(

@@ -22,8 +22,8 @@ class RobustInfo:
     Attributes:
         loss: The mean loss of the batch at the worst y found.
         value: The same with the penalty or regulariser: what y maximises.
-        perturbation: How far y is from the clean point: the mean distance over the samples, or the
-            distance of the group weights from the frequencies.
+        perturbation: How far y is from the clean point: the mean Euclidean distance over the
+            samples, whatever the norm of a ball, or that of the group weights from the frequencies.
         x_grad_sq: The squared norm of the x gradient.
         y_mapping_sq: The squared norm of the last gradient mapping of y, as the rule saw it; with
             `per_sample` the mean over the samples.
@@ -57,7 +57,7 @@ class Perturbed:
     Attributes:
         inputs: The perturbed inputs, without graph.
         targets: The targets as they were given.
-        perturbation: The mean distance from the clean inputs.
+        perturbation: The mean Euclidean distance from the clean inputs.
         penalty: The mean penalty of the perturbation; 0 where there is none.
         y_mapping_sq: The squared norm of the last gradient mapping, as the rule saw it.
         calls_y: Gradients with respect to the inputs that were evaluated.

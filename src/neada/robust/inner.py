@@ -19,6 +19,7 @@ from neada.robust.counters import Counted
 from neada.robust.problem import Problem
 from neada.robust.rows import check_cuttable, check_inner_optimizer
 from neada.scalars import all_true, any_true
+from neada.steppers.composed import check_rule
 from neada.stopping import InnerState, StoppingRule
 
 __all__ = ["InnerLoop", "InnerResult", "MakeOptimizer", "Measure", "StatePolicy", "TestPolicy"]
@@ -85,6 +86,7 @@ class InnerLoop:
                 f"state={state!r} cannot be carried on when samples leave the batch one by one: "
                 "use state='fresh', or per_sample=False"
             )
+        check_rule(stopping)
         if stopping.needs_x_gradient:
             raise ValueError(
                 f"the rule '{stopping}' needs the x gradient, which is not known while y is moved: "

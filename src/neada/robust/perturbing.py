@@ -107,7 +107,8 @@ class InputObjective(Counted, ABC):
         """Make the batch worse, then take one step of the model's optimizer on it.
 
         Args:
-            x_optimizer: Any torch optimizer of the model's parameters.
+            x_optimizer: Any torch optimizer of the model's parameters that takes one step with one
+                gradient.
             inputs: A batch, samples first; it is not modified.
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
@@ -238,7 +239,7 @@ class InputObjective(Counted, ABC):
             raise ValueError(
                 "the objective has a perturbation store: pass ids=, the samples' places in it"
             )
-        start = problem.clean + self.store.get(ids).to(problem.clean)
+        start = problem.moved(self.store.get(ids))
         return start if problem.region is None else problem.region.project_(start)
 
     def loss(self, worst: Perturbed, *, advance: bool = True) -> Tensor:

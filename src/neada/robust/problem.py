@@ -37,6 +37,15 @@ class Problem:
         """The objective of each sample."""
         return self.evaluate(y, self.clean, self.targets)
 
+    def moved(self, delta: Tensor) -> Tensor:
+        """The clean inputs plus stored perturbations."""
+        if delta.shape != self.clean.shape:
+            raise ValueError(
+                f"the store has perturbations of shape {tuple(delta.shape)} for a batch of shape "
+                f"{tuple(self.clean.shape)}: construct it for these data"
+            )
+        return self.clean + delta.to(self.clean)
+
     def take(self, rows: Tensor) -> "Problem":
         """The problems of some samples."""
         clean = self.clean[rows]
@@ -46,6 +55,11 @@ class Problem:
 
 def checked_inputs(inputs: Tensor, box: Box | None) -> Tensor:
     """The clean inputs of a batch, or one sentence about what is wrong with them."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(
+            f"inputs must be a tensor with samples first, not {type(inputs).__name__}: what the "
+            "adversary leaves alone can be part of the targets or of the model"
+        )
     tensors.check_player([inputs], rowwise=True, what="inputs")
     if len(inputs) == 0:
         raise ValueError("the batch has no samples")

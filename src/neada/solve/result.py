@@ -28,7 +28,7 @@ class Status(Enum):
     )
     STALLED = (
         "no progress any more above the tolerance: f may not be smooth, or not concave enough in y "
-        "to be solved; the best point is returned"
+        "to be solved, or the learning rates have the wrong ratio; the best point is returned"
     )
     TOLERANCE = (
         "the tolerance is below what the precision of the point can reach: use float64, or a "

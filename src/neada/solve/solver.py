@@ -46,7 +46,8 @@ def minimax(
         x_set: Where x lives; joint over all its tensors.
         y_set: Where y lives.
         tol: Both norms must be at most this: of the x gradient and of y's gradient mapping.
-        max_calls: Gradients and values that may be evaluated, inner loops included.
+        max_calls: Gradients and values that may be evaluated, inner loops included; the check of
+            the answer comes on top.
         noise: None if f is deterministic. A number adds Gaussian noise of that standard deviation
             to every coordinate of every gradient; "own" says that f itself is noisy. With noise
             the budget is used up and the last point returned, and no claim of success is made

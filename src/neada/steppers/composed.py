@@ -11,6 +11,7 @@ from neada.optim.constrain import constraints
 from neada.optim.player import PlayerOptimizer
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
+from neada.stopping import StoppingRule
 
 __all__ = ["ComposedStepper", "check_ascends", "check_descends", "groups_of"]
 
@@ -25,7 +26,9 @@ def groups_of(optimizer: Optimizer) -> list[tuple[Sequence[Tensor], Set | None]]
 
 
 def check_descends(optimizer: Optimizer) -> None:
-    """Raise unless the x optimizer minimises."""
+    """Raise unless the x optimizer is one that minimises by steps."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"x needs a torch optimizer, not {type(optimizer).__name__}")
     if any(group.get("maximize", False) for group in optimizer.param_groups):
         raise ValueError(
             f"the x optimizer would maximise: construct {type(optimizer).__name__} with "
@@ -35,6 +38,14 @@ def check_descends(optimizer: Optimizer) -> None:
         raise ValueError(
             "torch.optim.LBFGS evaluates the loss by itself: use neada.optim.LBFGS, or an "
             "optimizer that takes one step with one gradient"
+        )
+
+
+def check_rule(rule: StoppingRule) -> None:
+    """Raise unless it is a rule."""
+    if not isinstance(rule, StoppingRule):
+        raise TypeError(
+            f"stopping must be a rule such as FixedSteps(15), not {type(rule).__name__}"
         )
 
 

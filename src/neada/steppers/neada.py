@@ -11,7 +11,7 @@ from neada import tensors
 from neada.optim.memory import RememberingOptimizer
 from neada.scalars import Flag, Scalar, all_true, where
 from neada.steppers.base import Closure, Evaluation
-from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
+from neada.steppers.composed import ComposedStepper, check_ascends, check_rule, groups_of
 from neada.stopping import GradientMapping, InnerState, InnerSteps, StoppingRule
 
 __all__ = ["NeAda"]
@@ -94,6 +94,7 @@ class NeAda(ComposedStepper):
         if not callable(x_samples) and x_samples < 1:
             raise ValueError(f"x_samples must be at least 1, got {x_samples}")
         self.stopping = GradientMapping() | InnerSteps() if stopping is None else stopping
+        check_rule(self.stopping)
         self.state = _checked_policy(state, first)
         self.min_inner_steps = min_inner_steps
         self.max_inner_steps = max_inner_steps
