@@ -80,7 +80,7 @@ def test_files_of_somebody_else_are_not_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(None, "is missing"), (b"\xff not json\n" * 500, "not JSON"), (b"", "it was cut")],
+    [(None, "is missing"), (b"\xff not json\n" * 500, "not JSON"), (b"", "shorter than it was")],
 )
 def test_a_refused_resume_leaves_the_run_sealed(
     finished: Path, content: bytes | None, sentence: str

@@ -80,11 +80,16 @@ def read_lines(path: Path, num_bytes: int | None = None) -> list[Any]:
     """
     content = path.read_bytes()
     if num_bytes is not None and len(content) < num_bytes:
-        raise ValueError(f"{path} has {len(content)} bytes and had {num_bytes}: it was cut")
+        raise ValueError(
+            f"{path} is shorter than it was ({len(content)} of {num_bytes} bytes): put it back, or "
+            "start again"
+        )
     try:
         return [decode(json.loads(line)) for line in content[:num_bytes].splitlines()]
     except ValueError as error:
-        raise ValueError(f"{path} is damaged: it has a line that is not JSON") from error
+        raise ValueError(
+            f"{path} has a line that is not JSON: put it back as it was, or start again"
+        ) from error
 
 
 def sha256(path: Path) -> str:

@@ -130,4 +130,6 @@ class Run:
         try:
             return files.read_lines(self.metrics_file, mark)
         except FileNotFoundError:
-            raise ValueError(f"{self.metrics_file} is missing") from None
+            raise ValueError(
+                f"{self.metrics_file} is missing: put it back, or start again"
+            ) from None
