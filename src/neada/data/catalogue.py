@@ -72,7 +72,7 @@ def load(
     is_npz = given.lower().endswith(".npz")
     if not is_npz and given not in names():
         near = difflib.get_close_matches(given, names(), n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
         raise DataError(
             f"there is no data set named {given!r}; {hint} The path of an .npz file will do as well"
         )

@@ -147,7 +147,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     neada = {lr_y: runs["neada-adam", "batch", lr_y] for lr_y in _RATES}
     frozen = {lr_y: runs["neada-adam", "frozen", lr_y] for lr_y in _RATES}
     found = [_higher(adam[r], neada[r], r, eps) for r in _RATES for eps in _EPSILONS]
-    found += [_both_good(adam[_SEPARATE], neada[_SEPARATE])]
+    found.append(_both_good(adam[_SEPARATE], neada[_SEPARATE]))
     found += [_smaller_drop(adam, neada, eps) for eps in _EPSILONS]
     found.append(_most_at_the_largest(adam, neada))
     found += [

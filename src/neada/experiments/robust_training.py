@@ -140,7 +140,7 @@ def mean(values: Array) -> float | None:
 
 
 def quotient(a: float, b: float) -> float:
-    """A / b; not a number where b is 0, so that no claim about it holds."""
+    """The ratio of a to b; not a number where b is 0, so that no claim about it holds."""
     return a / b if b else math.nan
 
 

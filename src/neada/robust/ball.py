@@ -49,7 +49,7 @@ class NormBall(InputObjective):
             constructed with ``maximize=True``; by default Adam with a learning rate that makes the
             first step a quarter of the radius long.
         stopping: As for `WRM`; the rule looks at the gradient mapping of the set. It lets the first
-            batches off with a step or two; ``FixedSteps(10)`` goes to the edge from the start.
+            batches off with a step or two, inside the ball; ``FixedSteps(10)`` does not.
         measure: As for `WRM`.
         per_sample: As for `WRM`.
         state: As for `WRM`.

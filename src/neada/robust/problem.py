@@ -12,7 +12,7 @@ from neada import tensors
 from neada.robust.losses import take_rows
 from neada.sets import Box, Set
 
-__all__ = ["Problem", "checked_inputs", "row_sums"]
+__all__ = ["Problem", "checked_groups", "checked_inputs", "row_sums"]
 
 
 @dataclass(frozen=True)

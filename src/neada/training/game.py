@@ -13,10 +13,19 @@ from neada.robust.counters import RobustInfo
 from neada.training.config import Method, TrainConfig
 from neada.training.optimizers import adversary, model_optimizer, rule
 
-__all__ = ["STORE_FILE", "Game", "InputGame", "ObjectiveGame", "input_objective", "make_store"]
+__all__ = [
+    "MOST_INNER_STEPS",
+    "STORE_FILE",
+    "Game",
+    "InputGame",
+    "ObjectiveGame",
+    "input_objective",
+    "make_store",
+]
 
 STORE_FILE = "perturbations.npy"
-_MOST_INNER_STEPS = 1_000_000
+MOST_INNER_STEPS = 1_000_000
+"""The rule decides, not the cap that objectives have by default."""
 _Objective = TypeVar("_Objective", bound=robust.WRM | robust.NormBall | robust.GroupDRO)
 
 
@@ -128,7 +137,7 @@ def input_objective(
         "dropout": config.dropout or ("on" if released else "off"),
         "per_sample": config.per_sample,
         "box": data.valid_range if keep_box else None,
-        "max_inner_steps": _MOST_INNER_STEPS,
+        "max_inner_steps": MOST_INNER_STEPS,
     }
     if config.objective == "wrm":
         return robust.WRM(model, loss, config.gamma, norm=norm, **common)

@@ -11,7 +11,7 @@ from neada.optim.constrain import constrain
 from neada.robust.counters import RobustInfo
 from neada.sets import Simplex
 from neada.training.config import TrainConfig
-from neada.training.game import ObjectiveGame
+from neada.training.game import MOST_INNER_STEPS, ObjectiveGame
 from neada.training.optimizers import adversary, rule
 
 __all__ = ["GroupGame", "group_objective", "groups_of"]
@@ -68,5 +68,5 @@ def group_objective(config: TrainConfig, model: nn.Module, data: Dataset) -> rob
         adjustment=config.adjustment,
         y_optimizer=(lambda params: constrain(make(params), Simplex())) if given_rate else None,
         stopping=rule(config),
-        max_inner_steps=1_000_000,
+        max_inner_steps=MOST_INNER_STEPS,
     )
