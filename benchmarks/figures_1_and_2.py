@@ -20,9 +20,7 @@ import plain_loop
 import torch
 
 from neada.experiments import mccormick
-from neada.experiments.ratios import METHODS, method_name
-from neada.experiments.rules import Array, Family
-from neada.experiments.sweeps import Game, Rows, Sweep, play
+from neada.experiments.sweeps import METHODS, Array, Family, Game, Rows, Sweep, method_name, play
 
 QUADRATIC = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
 MCCORMICK = ((0.01, 40000), (0.03, 15000), (0.05, 23000))

@@ -103,7 +103,7 @@ def inner_ways(norm: Norm, num_steps: int) -> dict[str, Inner]:
 
 
 def objective_at(y: Tensor, norm: Norm) -> float:
-    """What the inner loop maximises, at a point."""
+    """What the inner loop maximizes, at a point."""
     model, clean, targets = problem()
     model.train(norm == "batch")
     with torch.no_grad():
@@ -199,14 +199,14 @@ VARIANTS: dict[str, tuple[bool, bool]] = {
 
 
 def batches_of(digits: data.Dataset, seed: int) -> Iterator[tuple[Tensor, ...]]:
-    return data.Batches(digits.x_train, digits.y_train, BATCH_SIZE, seed=seed).endless()
+    return data.Batches(digits.inputs_train, digits.targets_train, BATCH_SIZE, seed=seed).endless()
 
 
 def train_to(target: float, per_sample: bool, warm: bool, seed: int) -> Arrival:
     """Train on digits until the test accuracy under attack is there; evaluations are free."""
     digits = data.load("digits")
     model = models.make("small-cnn", digits.input_shape, digits.num_classes, seed=seed)
-    shape = digits.x_train.shape
+    shape = digits.inputs_train.shape
     store = robust.PerturbationStore(shape[0], shape[1:]) if warm else None
     objective = robust.WRM(
         model, functional.cross_entropy, GAMMA, per_sample=per_sample, store=store
@@ -220,7 +220,7 @@ def train_to(target: float, per_sample: bool, warm: bool, seed: int) -> Arrival:
             inputs, labels, ids = next(batches)
             objective.step(x_optimizer, inputs, labels, ids=ids if warm else None)
         seconds += time.perf_counter() - begin
-        test = [(digits.x_test, digits.y_test)]
+        test = [(digits.inputs_test, digits.targets_test)]
         accuracy = attacks.robust_accuracy(model, test, "fgsm", [EPSILON]).attacked[EPSILON]
         if accuracy >= target:
             samples = objective.samples_x + objective.samples_y

@@ -147,7 +147,7 @@ def solve_the_zoo() -> None:
         print(
             f"{name:<27}{f'{problem.dim_x}+{problem.dim_y}':>9}"
             f"{'-' if kappa is None else f'{kappa:.4g}':>9}{result.total_calls:>8}"
-            f"{result.grad_x_norm:>11.1e}{result.gradient_mapping_norm:>11.1e}"
+            f"{result.grad_norm_x:>11.1e}{result.grad_norm_y:>11.1e}"
             f"{'' if result.success else '  ' + result.message}",
             flush=True,
         )

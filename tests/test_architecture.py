@@ -1,4 +1,4 @@
-"""The tree's promises: imports go one way, files stay small, importing changes nothing."""
+"""The tree's promises: imports go one way, importing changes nothing."""
 
 import ast
 import os
@@ -15,13 +15,16 @@ SOURCE = Path(neada.__file__).parent
 # From the ground up; a module may import only what stands on a lower line or beside it in its
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
+    {"checks", "files"},
     {"scalars"},
     {"tensors", "distributed"},
     {"sets", "stopping"},
     {"optim"},
+    {"inner"},
     {"steppers"},
     {"solve", "problems"},
-    {"data", "models", "attacks", "robust"},
+    {"data", "models", "attacks"},
+    {"robust"},
     {"runs"},
     {"training", "plots"},
     {"experiments"},
@@ -37,7 +40,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 
 def imported_modules(path: Path) -> set[str]:
-    """The parts of neada that a file imports: `neada.optim.kt` counts as `optim`."""
+    """The parts of neada that a file imports: `neada.optim.betting` counts as `optim`."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -71,10 +74,8 @@ def test_imports_go_down_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_files_are_small_and_silent(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= 300
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+def test_only_the_command_line_prints(path: Path) -> None:
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     printing = any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
     assert not printing or module_of(path) == "cli"
 
@@ -100,7 +101,7 @@ def test_public_names_are_the_decided_ones() -> None:
         *("Simplex", "Product"),
     }
     assert set(neada.robust.__all__) == {
-        *("WRM", "NormBall", "GroupDRO", "PerturbationStore", "certificate"),
+        *("WRM", "AdversarialTraining", "GroupDRO", "PerturbationStore", "certificate"),
     }
     assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)
     assert set(neada.optim.__all__) == {

@@ -63,7 +63,7 @@ def test_fgsm_on_a_linear_model_is_what_the_formula_says() -> None:
     arguments = linear(weight), torch.from_numpy(x), torch.from_numpy(y), 0.3
     expected = x + 0.3 * np.sign(gradient)
     np.testing.assert_allclose(fgsm(*arguments), expected, rtol=0, atol=1e-15)
-    clipped = fgsm(*arguments, valid_range=(-4.0, 4.0))
+    clipped = fgsm(*arguments, bounds=(-4.0, 4.0))
     np.testing.assert_allclose(clipped, np.clip(expected, -4.0, 4.0), rtol=0, atol=1e-15)
     norms = np.sqrt((gradient**2).sum(1, keepdims=True))
     expected = x + 0.3 * gradient / norms
@@ -74,7 +74,7 @@ def test_clipping_and_not_clipping_differ_where_they_should() -> None:
     model = linear(np.array([[1.0, -1.0], [-1.0, 1.0]]))
     x, y = torch.tensor([[0.9, 0.5]], dtype=torch.float64), torch.tensor([1])
     assert fgsm(model, x, y, 0.25).tolist() == [[1.15, 0.25]]
-    assert fgsm(model, x, y, 0.25, valid_range=(0.0, 1.0)).tolist() == [[1.0, 0.25]]
+    assert fgsm(model, x, y, 0.25, bounds=(0.0, 1.0)).tolist() == [[1.0, 0.25]]
 
 
 @NORMS
@@ -89,11 +89,11 @@ def test_pgd_finds_the_maximum_of_a_linear_model(norm) -> None:
     np.testing.assert_allclose(found, x + 0.4 * dual, rtol=0, atol=1e-6)
 
 
-def exact_sizes(points: torch.Tensor, centres: torch.Tensor, norm: str) -> list[Fraction]:
+def exact_sizes(points: torch.Tensor, centers: torch.Tensor, norm: str) -> list[Fraction]:
     """Per row the largest entry, or the sum of squares, of the difference: in exact arithmetic."""
     sizes = []
-    for row, centre in zip(points.flatten(1).tolist(), centres.flatten(1).tolist(), strict=True):
-        apart = [Fraction(a) - Fraction(b) for a, b in zip(row, centre, strict=True)]
+    for row, center in zip(points.flatten(1).tolist(), centers.flatten(1).tolist(), strict=True):
+        apart = [Fraction(a) - Fraction(b) for a, b in zip(row, center, strict=True)]
         sizes.append(max(map(abs, apart)) if norm == "linf" else sum(d * d for d in apart))
     return sizes
 
@@ -104,12 +104,12 @@ def exact_sizes(points: torch.Tensor, centres: torch.Tensor, norm: str) -> list[
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
-    epsilon=st.floats(1e-6, 3.0) | st.sampled_from([0.02, 0.05, 0.1, 0.3, 8 / 255]),
+    eps=st.floats(1e-6, 3.0) | st.sampled_from([0.02, 0.05, 0.1, 0.3, 8 / 255]),
     scale=st.sampled_from([1e-20, 1e-3, 1.0, 1e3]),
     clip=st.booleans(),
 )
 def test_no_perturbation_is_larger_than_epsilon(
-    attack, norm, dtype, seed, epsilon, scale, clip
+    attack, norm, dtype, seed, eps, scale, clip
 ) -> None:
     random = np.random.default_rng(seed)
     x = torch.from_numpy(scale * random.normal(size=(4, 6))).to(dtype)
@@ -117,10 +117,10 @@ def test_no_perturbation_is_larger_than_epsilon(
     model = linear(random.normal(size=(3, 6))).to(dtype)
     y = torch.from_numpy(random.integers(0, 3, 4))
     options = {"num_steps": 3} if attack is pgd else {}
-    valid_range = (low, high) if clip else None
-    z = attack(model, x, y, epsilon, norm=norm, valid_range=valid_range, **options)
+    bounds = (low, high) if clip else None
+    z = attack(model, x, y, eps, norm=norm, bounds=bounds, **options)
     assert z.dtype == dtype and z.shape == x.shape
-    bound = Fraction(epsilon) ** (1 if norm == "linf" else 2)
+    bound = Fraction(eps) ** (1 if norm == "linf" else 2)
     assert max(exact_sizes(z, x, norm)) <= bound
     if clip:
         assert low <= float(z.min()) and float(z.max()) <= high
@@ -128,7 +128,7 @@ def test_no_perturbation_is_larger_than_epsilon(
 
 def test_fgsm_uses_all_of_epsilon_up_to_rounding() -> None:
     model, x, y = trained()
-    ulp = 2.0**-23  # of entries below 2: what rounding towards the centre takes at most
+    ulp = 2.0**-23  # of entries below 2: what rounding towards the center takes at most
     for norm, lost in (("linf", ulp), ("l2", ulp * math.sqrt(16))):
         z = fgsm(model, x, y, 0.1, norm=norm)
         apart = (z.double() - x.double()).flatten(1)
@@ -141,38 +141,38 @@ def test_a_range_that_float32_cannot_express_is_not_left() -> None:
     x = torch.tensor([[0.3, -0.3]])
     weight = torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
     y = torch.tensor([0])
-    for sign, valid_range in ((1.0, (low, high)), (-1.0, (-high, -low))):
-        centre = sign * x.abs()
+    for sign, bounds in ((1.0, (low, high)), (-1.0, (-high, -low))):
+        center = sign * x.abs()
         for target in (y, 1 - y):
-            z = fgsm(lambda v: v @ weight.T, centre, target, 2.0, valid_range=valid_range)
-            assert all(valid_range[0] <= value <= valid_range[1] for value in z[0].tolist())
+            z = fgsm(lambda v: v @ weight.T, center, target, 2.0, bounds=bounds)
+            assert all(bounds[0] <= value <= bounds[1] for value in z[0].tolist())
             near = np.sort(np.abs(np.array(z[0].tolist())))
             np.testing.assert_allclose(near, [low, high], atol=1e-7)
 
 
 @NORMS
-@pytest.mark.parametrize("valid_range", [None, (0.0, 1.0)])
-def test_pgd_is_never_weaker_than_fgsm(norm, valid_range) -> None:
+@pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
+def test_pgd_is_never_weaker_than_fgsm(norm, bounds) -> None:
     model, x, y = trained()
-    options = {"norm": norm, "valid_range": valid_range}
+    options = {"norm": norm, "bounds": bounds}
     scale = 1.0 if norm == "linf" else 8.0
-    epsilons = [scale * epsilon for epsilon in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)]
+    eps = [scale * eps for eps in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)]
     data = [(x[:60], y[:60]), (x[60:], y[60:])]
-    weak = robust_accuracy(model, data, "fgsm", epsilons, **options)
-    alone = robust_accuracy(model, data, "fgsm", epsilons[0], **options)
-    assert alone.attacked == {epsilons[0]: weak.attacked[epsilons[0]]}
-    strong = robust_accuracy(model, data, "pgd", epsilons, num_steps=5, **options)
+    weak = robust_accuracy(model, data, "fgsm", eps, **options)
+    alone = robust_accuracy(model, data, "fgsm", eps[0], **options)
+    assert alone.attacked == {eps[0]: weak.attacked[eps[0]]}
+    strong = robust_accuracy(model, data, "pgd", eps, num_steps=5, **options)
     assert weak.clean == strong.clean > 0.95
     assert weak.attacked[0.0] == strong.attacked[0.0] == weak.clean
-    assert all(strong.attacked[e] <= weak.attacked[e] for e in epsilons)
+    assert all(strong.attacked[e] <= weak.attacked[e] for e in eps)
     # The model can be broken, and PGD is stronger somewhere: the comparison means something.
-    assert strong.attacked[epsilons[-1]] < 0.2
-    assert any(strong.attacked[e] < weak.attacked[e] for e in epsilons)
+    assert strong.attacked[eps[-1]] < 0.2
+    assert any(strong.attacked[e] < weak.attacked[e] for e in eps)
     was_training = model.training
     model.eval()
-    for epsilon in epsilons:
-        weak_z = fgsm(model, x, y, epsilon, **options)
-        points = weak_z, pgd(model, x, y, epsilon, num_steps=5, **options)
+    for size in eps:
+        weak_z = fgsm(model, x, y, size, **options)
+        points = weak_z, pgd(model, x, y, size, num_steps=5, **options)
         with torch.no_grad():
             scores = [model(z) for z in points]
         weak_loss, strong_loss = (
@@ -187,8 +187,8 @@ def test_pgd_is_never_weaker_than_fgsm(norm, valid_range) -> None:
 
 def test_more_restarts_do_not_weaken_pgd() -> None:
     model, x, y = trained()
-    epsilon = 0.1
-    found = [pgd(model, x, y, epsilon, num_steps=4, num_restarts=n) for n in (0, 1, 3)]
+    eps = 0.1
+    found = [pgd(model, x, y, eps, num_steps=4, num_restarts=n) for n in (0, 1, 3)]
     model.eval()
     with torch.no_grad():
         scores = [model(z) for z in found]
@@ -308,11 +308,10 @@ def test_attacks_work_where_gradients_are_off(attack) -> None:
 
 def test_accuracy_is_what_a_plain_count_gives() -> None:
     model, x, y = trained()
-    epsilons = [0.3, 0.0, 0.1]
+    eps = [0.3, 0.0, 0.1]
     model.eval()
     expected = {
-        epsilon: float((model(fgsm(model, x, y, epsilon)).argmax(1) == y).double().mean())
-        for epsilon in epsilons
+        eps: float((model(fgsm(model, x, y, eps)).argmax(1) == y).double().mean()) for eps in eps
     }
     clean = float((model(x).argmax(1) == y).double().mean())
     model.train()
@@ -322,11 +321,11 @@ def test_accuracy_is_what_a_plain_count_gives() -> None:
         [[x[:7], y[:7]], (x[7:], y[7:], "more")],
     ]
     for data in sources:
-        found = robust_accuracy(model, data, "fgsm", epsilons)
+        found = robust_accuracy(model, data, "fgsm", eps)
         assert (found.clean, found.attacked, found.num_samples) == (clean, expected, 100)
-        assert list(found.attacked) == epsilons
-    own = functools.partial(fgsm, valid_range=None)
-    assert robust_accuracy(model, [(x, y)], own, epsilons).attacked == expected
+        assert list(found.attacked) == eps
+    own = functools.partial(fgsm, bounds=None)
+    assert robust_accuracy(model, [(x, y)], own, eps).attacked == expected
     strong = robust_accuracy(model, [(x, y)], "pgd", [0.1], num_steps=3)
     model.eval()
     z = pgd(model, x, y, 0.1, num_steps=3)
@@ -381,14 +380,14 @@ MODEL, SOME_X, SOME_Y = nn.Linear(2, 2), torch.rand(3, 2), torch.tensor([0, 1, 0
 @pytest.mark.parametrize(
     ("changes", "kind", "sentence"),
     [
-        ({"epsilon": -0.1}, ValueError, "epsilon must be a finite number, at least 0"),
-        ({"epsilon": math.nan}, ValueError, "epsilon must be a finite number"),
-        ({"epsilon": math.inf}, ValueError, "epsilon must be a finite number"),
+        ({"eps": -0.1}, ValueError, "eps must be a finite number, at least 0"),
+        ({"eps": math.nan}, ValueError, "eps must be a finite number"),
+        ({"eps": math.inf}, ValueError, "eps must be a finite number"),
         ({"norm": "l1"}, ValueError, "norm must be 'linf' or 'l2', got 'l1'"),
-        ({"valid_range": (1.0, 0.0)}, ValueError, r"valid_range must be \(smaller, larger\)"),
-        ({"valid_range": (0.0, math.nan)}, ValueError, "valid_range must be"),
-        ({"valid_range": (2.0, 3.0)}, ValueError, r"inputs must lie in valid_range \[2, 3\]"),
-        ({"inputs": SOME_X * math.nan, "valid_range": (0.0, 1.0)}, ValueError, "must lie in"),
+        ({"bounds": (1.0, 0.0)}, ValueError, r"bounds must be \(smaller, larger\)"),
+        ({"bounds": (0.0, math.nan)}, ValueError, "bounds must be"),
+        ({"bounds": (2.0, 3.0)}, ValueError, r"inputs must lie in bounds \[2, 3\]"),
+        ({"inputs": SOME_X * math.nan, "bounds": (0.0, 1.0)}, ValueError, "must lie in"),
         ({"inputs": SOME_X.half()}, TypeError, "float32 or float64"),
         ({"inputs": SOME_X[0]}, TypeError, "one sample per row"),
         ({"inputs": SOME_X * math.nan}, FloatingPointError, "output is not a number"),
@@ -399,7 +398,7 @@ MODEL, SOME_X, SOME_Y = nn.Linear(2, 2), torch.rand(3, 2), torch.tensor([0, 1, 0
     ],
 )
 def test_what_makes_no_sense_is_refused(attack, changes, kind, sentence) -> None:
-    arguments = {"model": MODEL, "inputs": SOME_X, "targets": SOME_Y, "epsilon": 0.1, **changes}
+    arguments = {"model": MODEL, "inputs": SOME_X, "targets": SOME_Y, "eps": 0.1, **changes}
     with pytest.raises(kind, match=sentence):
         attack(**arguments)
 
@@ -433,7 +432,7 @@ def test_pgd_refuses_its_own_nonsense(options, sentence) -> None:
 def test_accuracy_refuses_nonsense(data, attack, options, kind, sentence) -> None:
     with pytest.raises(kind, match=sentence):
         robust_accuracy(MODEL, data, attack, [0.1], **options)
-    with pytest.raises(ValueError, match="epsilon must be"):
+    with pytest.raises(ValueError, match="eps must be"):
         robust_accuracy(MODEL, [(SOME_X, SOME_Y)], "fgsm", [0.1, -0.1])
 
 

@@ -126,7 +126,7 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
 def test_strict_makes_the_verdicts_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = experiments.get("quadratic")
+    module = experiments.make("quadratic")
     only_gda = [c for c in module.configs("quick") if c.label == "GDA"]
     monkeypatch.setattr(module, "configs", lambda scale, seeds=None: only_gda)
     arguments = ["reproduce", "quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]
@@ -138,7 +138,7 @@ def test_strict_makes_the_verdicts_the_exit_code(
 def test_a_broken_run_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = experiments.get("quadratic")
+    module = experiments.make("quadratic")
 
     def broken(config: object, run: Run, progress: object) -> None:
         raise RuntimeError("no luck")
@@ -180,7 +180,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, number: signal.Signals) -
         assert time.monotonic() < deadline, "a worker is left"
         time.sleep(0.05)
     finished = len(list(out.glob("mccormick/runs/*/result.json")))
-    assert 1 <= finished < len(experiments.get("mccormick").configs("quick"))
+    assert 1 <= finished < len(experiments.make("mccormick").configs("quick"))
 
 
 def test_solve_says_whether_it_solved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

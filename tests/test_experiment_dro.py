@@ -40,7 +40,9 @@ def released_loop(config: Any) -> tuple[int, float, float]:
     points = data.load("synthetic", seed=config.seed)
     model = models.make("mlp", (2,), 2, seed=config.seed)
     x_optimizer = torch.optim.Adam(model.parameters(), lr=config.lr_x)
-    batches = data.Batches(points.x_train, points.y_train, config.batch_size, seed=config.seed)
+    batches = data.Batches(
+        points.inputs_train, points.targets_train, config.batch_size, seed=config.seed
+    )
     losses: list[float] = []
     calls = 0
     for clean, labels, _ in batches.endless():
@@ -66,11 +68,15 @@ def released_loop(config: Any) -> tuple[int, float, float]:
         x_optimizer.step()
         calls += 1
         losses.append(loss.item())
-    test = points.x_test.clone().requires_grad_()
-    nn.functional.cross_entropy(model(test), points.y_test).backward()
+    test = points.inputs_test.clone().requires_grad_()
+    nn.functional.cross_entropy(model(test), points.targets_test).backward()
     assert test.grad is not None
-    attacked = model(points.x_test + 0.5 * test.grad.sign()).argmax(1)
-    return len(losses), float(np.mean(losses)), float((attacked == points.y_test).float().mean())
+    attacked = model(points.inputs_test + 0.5 * test.grad.sign()).argmax(1)
+    return (
+        len(losses),
+        float(np.mean(losses)),
+        float((attacked == points.targets_test).float().mean()),
+    )
 
 
 @pytest.mark.parametrize("method", ["adam-15", "neada-adam"])
@@ -266,7 +272,7 @@ def test_differences_pair_the_seeds() -> None:
 
 
 def test_the_larger_class_is_what_the_generator_draws() -> None:
-    labels = torch.cat([data.load("synthetic", seed=seed).y_train for seed in range(4)])
+    labels = torch.cat([data.load("synthetic", seed=seed).targets_train for seed in range(4)])
     share = 100.0 * float((labels == 0).float().mean())
     spread = 100.0 * math.sqrt(0.25 / len(labels))
     assert share == pytest.approx(synthetic_dro._larger_class(), abs=4 * spread)

@@ -14,8 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import NeAda, optim
 from neada.experiments import deterministic_rate, rates, stochastic_rate, sublinear
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Record
+from neada.experiments.experiment import Claim, Record
 from neada.runs import Run
 from neada.sets import Box
 from neada.stopping import InnerSteps
@@ -233,12 +232,12 @@ def test_a_row_is_a_run_of_the_stepper(
 
     for _ in range(num_outer):
         stepper.step(closure)
-    for t, ((num_inner, x_grad_sq, y_error_sq), (at_x, at_y)) in enumerate(
+    for t, ((num_inner, grad_sq_x, y_error_sq), (at_x, at_y)) in enumerate(
         zip(found, seen, strict=True)
     ):
         gradient = -0.1 * at_x * (1.0 + at_x**2) ** -1.05 + at_y - at_x
         assert num_inner == t + 1
-        assert_allclose(x_grad_sq, gradient**2, rtol=1e-8, atol=1e-12)
+        assert_allclose(grad_sq_x, gradient**2, rtol=1e-8, atol=1e-12)
         best = np.clip(at_x, -radius, radius)
         assert_allclose(y_error_sq, (at_y - best) ** 2, rtol=1e-8, atol=1e-12)
 
@@ -246,7 +245,7 @@ def test_a_row_is_a_run_of_the_stepper(
 def test_sgd_with_the_modulus_is_the_mean_of_what_it_saw() -> None:
     noise = np.random.default_rng(0).standard_normal((50, 4))
     target = np.arange(4.0)
-    found = sublinear.SOLVERS["SGD 1/(mu k)"]().maximise(np.zeros(4), target, noise)
+    found = sublinear.SOLVERS["SGD 1/(mu k)"]().maximize(np.zeros(4), target, noise)
     assert_allclose(found, target + noise.mean(axis=0), rtol=1e-12)
 
 

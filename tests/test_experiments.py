@@ -9,8 +9,8 @@ import pytest
 from neada import experiments, plots, report
 from neada.experiments import Record
 from neada.experiments.experiment import run_folder
+from neada.files import write_json
 from neada.runs import Run
-from neada.runs.files import write_json
 
 # How to shrink the configs of an experiment until one run takes a moment.
 TINY: dict[str, dict[str, Any]] = {
@@ -20,7 +20,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def tiny_configs(name: str) -> list[Any]:
-    configs = experiments.get(name).configs("quick", 2)
+    configs = experiments.make(name).configs("quick", 2)
     return [
         dataclasses.replace(
             config, **{k: v for k, v in TINY.get(name, {}).items() if hasattr(config, k)}
@@ -30,7 +30,7 @@ def tiny_configs(name: str) -> list[Any]:
 
 
 def records(name: str, out: Path, configs: list[Any]) -> list[Record]:
-    experiment = experiments.get(name)
+    experiment = experiments.make(name)
     found = []
     for config in configs:
         run = Run(run_folder(out, name, config))
@@ -45,7 +45,7 @@ def records(name: str, out: Path, configs: list[Any]) -> list[Record]:
 @pytest.mark.parametrize("name", list(TINY))
 def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> None:
     found = records(name, tmp_path, tiny_configs(name))
-    experiment = experiments.get(name)
+    experiment = experiments.make(name)
     claims = experiment.claims(found)
     assert claims
     assert all(claim.verdict in ("holds", "fails") for claim in claims)
@@ -56,7 +56,7 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", experiments.names())
 def test_without_runs_every_claim_is_not_run(name: str) -> None:
-    claims = experiments.get(name).claims([])
+    claims = experiments.make(name).claims([])
     assert claims
     assert {claim.verdict for claim in claims} == {"not run"}
 
@@ -64,7 +64,7 @@ def test_without_runs_every_claim_is_not_run(name: str) -> None:
 @pytest.mark.parametrize("name", experiments.names())
 @pytest.mark.parametrize("scale", experiments.SCALES)
 def test_configs_are_frozen_distinct_and_plain(name: str, scale: Any, tmp_path: Path) -> None:
-    configs = experiments.get(name).configs(scale)
+    configs = experiments.make(name).configs(scale)
     folders = {run_folder(tmp_path, name, config) for config in configs}
     assert len(folders) == len(configs) > 0
     write_json(tmp_path / "config.json", [dataclasses.asdict(config) for config in configs])
@@ -73,26 +73,26 @@ def test_configs_are_frozen_distinct_and_plain(name: str, scale: Any, tmp_path: 
 
 
 def test_the_ids_of_claims_are_unique() -> None:
-    ids = [claim.id for name in experiments.names() for claim in experiments.get(name).claims([])]
+    ids = [claim.id for name in experiments.names() for claim in experiments.make(name).claims([])]
     assert len(ids) == len(set(ids))
 
 
 def test_seeds_are_obeyed() -> None:
-    (first, *_) = experiments.get("mccormick").configs("standard", 13)
+    (first, *_) = experiments.make("mccormick").configs("standard", 13)
     assert first.num_seeds == 13
-    assert experiments.get("mccormick").configs("standard")[0].num_seeds >= 10
+    assert experiments.make("mccormick").configs("standard")[0].num_seeds >= 10
 
 
 def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
     (config,) = [
         dataclasses.replace(c, budgets=((4.0, 2000),))
-        for c in experiments.get("quadratic").configs("quick")
+        for c in experiments.make("quadratic").configs("quick")
         if c.label == "GDA"
     ]
     (record,) = records("quadratic", tmp_path, [config])
 
     def verdict(rows: Any) -> str:
-        claims = experiments.get("quadratic").claims([Record(config, rows)])
+        claims = experiments.make("quadratic").claims([Record(config, rows)])
         return {claim.id: claim.verdict for claim in claims}["quadratic/gda-constant"]
 
     rows = [*record.rows, *({**row, "ratio": r} for row in record.rows for r in (1.0, 2.0, 8.0))]
@@ -104,7 +104,7 @@ def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
 def test_the_report_is_one_file_that_needs_no_network(tmp_path: Path) -> None:
     from neada.experiments import runner
 
-    configs = experiments.get("quadratic").configs("quick")
+    configs = experiments.make("quadratic").configs("quick")
     runner._execute_here(
         [runner.Task("quadratic", config) for config in configs[:2]], tmp_path, 1, lambda p, n: None
     )

@@ -121,8 +121,8 @@ def test_an_exhausted_budget_returns_the_best_point_within_the_budget() -> None:
     assert not result.success
     # the fresh evaluation of the answer costs two more
     assert 90 <= result.total_calls <= 102
-    best = np.maximum(result.history.grad_x_norm, result.history.gradient_mapping_norm).min()
-    assert max(result.grad_x_norm, result.gradient_mapping_norm) == pytest.approx(best, rel=1e-6)
+    best = np.maximum(result.history.grad_norm_x, result.history.grad_norm_y).min()
+    assert max(result.grad_norm_x, result.grad_norm_y) == pytest.approx(best, rel=1e-6)
 
 
 def test_a_tolerance_below_the_precision_is_its_own_status() -> None:

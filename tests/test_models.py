@@ -42,7 +42,7 @@ def test_the_cnn_is_the_paper_s() -> None:
     assert all(layer.stride == (1, 1) and layer.padding == (0, 0) for layer in convolutions)
     assert model[-1].weight.shape == (10, 512)
     assert [layer.kernel_size for layer in model if isinstance(layer, nn.MaxPool2d)] == [2, 2]
-    # weights and biases of convolutions, two numbers per normalised channel, the last layer
+    # weights and biases of convolutions, two numbers per normalized channel, the last layer
     by_hand = (2048 + 32) + (73728 + 64) + (204800 + 128) + 2 * (32 + 64 + 128) + 5130
     assert num_parameters(model) == by_hand
     assert model(torch.rand(3, 1, 28, 28)).shape == (3, 10)
@@ -86,7 +86,7 @@ def test_a_seed_decides_and_leaves_the_global_generator_alone(name) -> None:
     assert not torch.equal(next(one.parameters()), next(other.parameters()))
 
 
-def test_the_initialisation_is_torch_s() -> None:
+def test_the_initialization_is_torch_s() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(11)
         expected = [nn.Linear(2, 4), nn.Linear(4, 2), nn.Linear(2, 2)]

@@ -84,10 +84,10 @@ def test_maximising_equals_minimising_the_negative(case: Case) -> None:
     if "f_bound" in kwargs:
         kwargs["f_bound"] = -kwargs["f_bound"]
     low, high = leaf(np.zeros(6)), leaf(np.zeros(6))
-    minimise, maximise = make(case, [low]), case.make([high], **{**kwargs, "maximize": True})
+    minimize, maximize = make(case, [low]), case.make([high], **{**kwargs, "maximize": True})
     for _ in range(30):
-        take_step(minimise, case, lambda: problem.torch_value(low))
-        take_step(maximise, case, lambda: problem.torch_value(high), sign=-1.0)
+        take_step(minimize, case, lambda: problem.torch_value(low))
+        take_step(maximize, case, lambda: problem.torch_value(high), sign=-1.0)
     assert torch.equal(low, high)
     assert not torch.equal(low, torch.zeros_like(low))
 

@@ -16,7 +16,7 @@ def test_a_result_draws_both_norms_against_the_calls(tmp_path) -> None:
     (axes,) = figure.axes
     x_line, y_line, _ = axes.lines
     np.testing.assert_array_equal(x_line.get_xdata(), result.to_numpy()["calls"])
-    np.testing.assert_array_equal(x_line.get_ydata(), result.to_numpy()["grad_x_norm"])
+    np.testing.assert_array_equal(x_line.get_ydata(), result.to_numpy()["grad_norm_x"])
     assert {x_line.get_label(), y_line.get_label()} == {"x gradient", "y gradient mapping"}
     assert axes.get_yscale() == "log"
     figure.savefig(tmp_path / "history.png")
@@ -26,8 +26,8 @@ def test_a_result_draws_both_norms_against_the_calls(tmp_path) -> None:
 def test_rows_are_drawn_by_the_worst() -> None:
     history = {
         "calls": np.array([2, 4]),
-        "grad_x_norm": np.array([[1.0, 3.0], [0.5, 0.1]]),
-        "gradient_mapping_norm": np.array([[0.0, 0.0], [0.0, 0.0]]),
+        "grad_norm_x": np.array([[1.0, 3.0], [0.5, 0.1]]),
+        "grad_norm_y": np.array([[0.0, 0.0], [0.0, 0.0]]),
     }
     x_line, y_line = history_figure(history).axes[0].lines
     assert x_line.get_ydata().tolist() == [3.0, 0.5]

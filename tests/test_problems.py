@@ -260,7 +260,7 @@ WRONG = {
     "robust_least_squares": [{"penalty": 1.0}, {"num_samples": 5}],
     "robust_logistic": [{"penalty": 0.0}, {"num_samples": 3}],
     "wrm_logistic": [{"penalty": 0.05}],
-    "auc_maximisation": [{"regularisation": 0.0}, {"num_positive": 0}],
+    "auc_maximization": [{"regularization": 0.0}, {"num_positive": 0}],
     "dirac_gan": [{"penalty": 0.0}, {"dim": 0}],
     "nonconvex_pl": [{"dim_x": 0}],
     "stackelberg": [{"concavity": 2.0}, {"coupling": 0.1}],

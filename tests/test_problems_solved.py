@@ -72,7 +72,7 @@ def test_descent_on_phi_solves_the_problem(name):
 
 # With one stationary point, or in the case of the paper's quadratic where Phi is constant.
 UNIQUE = [
-    *("quadratic", "mccormick", "bilinear", "robust_least_squares", "auc_maximisation"),
+    *("quadratic", "mccormick", "bilinear", "robust_least_squares", "auc_maximization"),
     *("bounded_nonconvex", "bounded_nonconvex_mu0.05", "dirac_gan", "stackelberg"),
     *(f"nc_sc_quadratic_kappa{kappa}" for kappa in (10, 100, 1000)),
 ]
@@ -96,7 +96,7 @@ def test_a_declared_solution_among_several_is_a_minimum_for_a_start_beside_it(na
 NESTED = {  # learning rates of x and y
     "quadratic": (0.1, 0.5), "mccormick": (0.2, 0.5), "bounded_nonconvex": (0.1, 1.0),
     "dirac_gan": (0.5, 1.0), "nonconvex_pl": (0.3, 0.2), "stackelberg": (0.2, 1.0),
-    "auc_maximisation": (0.4, 1.0), "wrm_logistic": (1.0, 8.0),
+    "auc_maximization": (0.4, 1.0), "wrm_logistic": (1.0, 8.0),
 }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_random_quadratics_have_the_constants_asked_for(dims, kappa):
 
 
 def test_seeds_give_different_data_and_a_seed_the_same():
-    for name in ("nc_sc_quadratic_kappa10", "bilinear", "robust_logistic", "auc_maximisation"):
+    for name in ("nc_sc_quadratic_kappa10", "bilinear", "robust_logistic", "auc_maximization"):
         first, same, other = (problems.make(name, seed=seed) for seed in (1, 1, 2))
         x, y = normal(0, first.dim_x), normal(1, first.dim_y)
         assert first.fun(x, y) == same.fun(x, y) != other.fun(x, y)
@@ -204,7 +204,7 @@ def test_wrm_lives_in_its_ball_and_is_not_concave_far_outside():
 
 
 def test_auc_is_the_mean_over_pairs_of_the_two_classes():
-    problem = problems.auc_maximisation(regularisation=0.02, seed=4)
+    problem = problems.auc_maximization(regularization=0.02, seed=4)
     generator = torch.Generator().manual_seed(4)
     mean = torch.randn(8, generator=generator, dtype=torch.float64)
     above = torch.randn(25, 8, generator=generator, dtype=torch.float64) + mean / mean.norm()

@@ -25,13 +25,6 @@ def test_the_first_example_has_ten_lines_or_a_few_more() -> None:
     assert BLOCKS[0].count("\n") <= 13
 
 
-def test_the_tree_names_every_file() -> None:
-    tree = README[README.index("## The tree") :]
-    for path in (ROOT / "src" / "neada").rglob("*.py"):
-        if path.name != "__init__.py":
-            assert re.search(rf"\b{path.name}", tree), f"{path.name} is not in the README's tree"
-
-
 def test_the_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"make ([a-z-]+)", README)):

@@ -125,7 +125,7 @@ COIN = {
     "v": "fraction",
     "u": "direction",
     "wealth": "wealth",
-    "center": "centre",
+    "center": "center",
 }
 FREEREX = {"G": "gradient_sum", "L": "largest", "S": "norm_sum", "a": "a", "inv_eta_sq": "q"}
 CASES: dict[str, tuple[Make, dict[str, str]]] = {

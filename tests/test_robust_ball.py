@@ -1,4 +1,4 @@
-"""NormBall: exact sets, random starts, and what one step must be."""
+"""AdversarialTraining: exact sets, random starts, and what one step must be."""
 
 from typing import Any, Literal
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada.robust import NormBall
-from neada.robust.ball_in_box import BallInBox
+from neada.robust import AdversarialTraining
 from neada.sets import Box
+from neada.sets.balls import BallInBox
 from neada.stopping import FixedSteps
 
 ORDER = {"l2": 2.0, "linf": torch.inf, "l1": 1.0}
@@ -41,7 +41,7 @@ def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_box(
 ) -> None:
     model, (inputs, targets) = network(dtype), batch(dtype)
     options: Any = {"box": box, "random_start": random_start, "stopping": FixedSteps(20)}
-    robust = NormBall(model, functional.cross_entropy, 0.4, norm, **options)
+    robust = AdversarialTraining(model, functional.cross_entropy, 0.4, norm, **options)
     kept = inputs.clone()
     worst = robust.perturb(inputs, targets)
     assert torch.equal(inputs, kept)
@@ -62,7 +62,9 @@ def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_box(
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
 def test_the_first_step_of_the_default_is_a_quarter_of_the_radius(norm: Any) -> None:
     inputs, targets = batch()
-    robust = NormBall(network(), functional.cross_entropy, 0.4, norm, stopping=FixedSteps(1))
+    robust = AdversarialTraining(
+        network(), functional.cross_entropy, 0.4, norm, stopping=FixedSteps(1)
+    )
     lengths = norms(robust.perturb(inputs, targets).inputs - inputs, norm)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 0.1), rtol=1e-4, atol=0.0)
 
@@ -72,7 +74,7 @@ def test_one_long_step_in_the_maximum_norm_is_the_sign_of_the_gradient() -> None
     z = inputs.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(functional.cross_entropy(model(z), targets), z)
     expected = (inputs + 0.2 * gradient.sign()).clamp(0.0, 1.0)
-    robust = NormBall(
+    robust = AdversarialTraining(
         model,
         functional.cross_entropy,
         0.2,
@@ -98,7 +100,7 @@ def test_a_linear_model_is_maximised_exactly() -> None:
         "l1": 0.3 * functional.one_hot(slope.abs().argmax(), 5) * slope.sign(),
     }
     for norm, delta in best.items():
-        robust = NormBall(
+        robust = AdversarialTraining(
             model,
             loss,
             0.3,
@@ -113,11 +115,13 @@ def test_a_linear_model_is_maximised_exactly() -> None:
 def test_random_starts_fill_the_ball_and_resume() -> None:
     inputs, targets = batch()
 
-    def make() -> NormBall:
+    def make() -> AdversarialTraining:
         generator = torch.Generator().manual_seed(5)
         options: Any = {"random_start": True, "generator": generator, "min_inner_steps": 0}
         rule = FixedSteps(0)
-        return NormBall(network(), functional.cross_entropy, 0.4, "l2", stopping=rule, **options)
+        return AdversarialTraining(
+            network(), functional.cross_entropy, 0.4, "l2", stopping=rule, **options
+        )
 
     first, second = make(), make()
     starts = [first.perturb(inputs, targets).inputs for _ in range(40)]
@@ -134,15 +138,17 @@ def test_random_starts_fill_the_ball_and_resume() -> None:
 
 def test_misuse() -> None:
     with pytest.raises(ValueError, match="batch norm is norm_layers='frozen'"):
-        NormBall(nn.Linear(2, 2), functional.cross_entropy, 0.1, "frozen")  # type: ignore[arg-type]
+        AdversarialTraining(nn.Linear(2, 2), functional.cross_entropy, 0.1, "frozen")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="radius must be a number greater than 0"):
-        NormBall(network(), functional.cross_entropy, 0.0)
+        AdversarialTraining(network(), functional.cross_entropy, 0.0)
     with pytest.raises(ValueError, match="norm must be one of 'l2', 'linf', 'l1'"):
-        NormBall(network(), functional.cross_entropy, 0.1, "l3")  # type: ignore[arg-type]
+        AdversarialTraining(network(), functional.cross_entropy, 0.1, "l3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="either random or stored"):
         store: Any = object()
-        NormBall(network(), functional.cross_entropy, 0.1, random_start=True, store=store)
-    robust = NormBall(network(), functional.cross_entropy, 0.1, box=(0.0, 0.5))
+        AdversarialTraining(
+            network(), functional.cross_entropy, 0.1, random_start=True, store=store
+        )
+    robust = AdversarialTraining(network(), functional.cross_entropy, 0.1, box=(0.0, 0.5))
     with pytest.raises(ValueError, match="leave the box"):
         robust.perturb(*batch())
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada.robust import WRM, NormBall, certificate
-from neada.robust.smoothness import _FUNCTIONS, _layer_bounds, proven_smoothness
+from neada.robust import WRM, AdversarialTraining, certificate
+from neada.robust.certificate import _FUNCTIONS, _layer_bounds, proven_smoothness
 
 ACTIVATIONS: list[nn.Module] = [
     nn.ELU(),
@@ -136,7 +136,7 @@ def hooked() -> nn.Module:
     return model
 
 
-def parametrised() -> nn.Module:
+def parametrized() -> nn.Module:
     model = mlp()
     nn.utils.parametrizations.weight_norm(model[0])
     return model
@@ -149,7 +149,7 @@ def parametrised() -> nn.Module:
         Residual(),
         Branching(),
         hooked(),
-        parametrised(),
+        parametrized(),
         nn.Sequential(Doubling(2, 3)),
         mlp(nn.ReLU()),
         mlp(nn.ELU(alpha=2.0)),
@@ -320,8 +320,8 @@ def test_what_is_not_finite_is_not_certified() -> None:
 def test_misuse() -> None:
     model, data = mlp(), [batch()]
     objective = WRM(model, functional.cross_entropy, 20.0)
-    ball: Any = NormBall(model, functional.cross_entropy, 0.1)
-    with pytest.raises(TypeError, match="about a WRM objective, not NormBall"):
+    ball: Any = AdversarialTraining(model, functional.cross_entropy, 0.1)
+    with pytest.raises(TypeError, match="about a WRM objective, not AdversarialTraining"):
         certificate(ball, data, rho=0.1)
     with pytest.raises(ValueError, match="rho must be a number at least 0"):
         certificate(objective, data, rho=-1.0)

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from neada import constrain
 from neada.optim import Backtracking, GeneralizedAdaGrad
+from neada.optim.mirror import ExponentiatedGradient
 from neada.robust import GroupDRO
-from neada.robust.mirror import ExponentiatedGradient
 from neada.sets import Simplex
 from neada.steppers import Extragradient, NeAda, Simultaneous, TiAda
 from neada.stopping import FixedAccuracy, FixedSteps, RelativeAccuracy
@@ -43,10 +43,10 @@ def losses_by_hand(model: nn.Linear, inputs: Tensor, targets: Tensor) -> Any:
     return np.log(np.exp(logits).sum(1)) - logits[np.arange(len(logits)), targets.numpy()]
 
 
-@pytest.mark.parametrize("regulariser", ["kl", "chi2", None])
-def test_the_value_by_hand(regulariser: Any) -> None:
+@pytest.mark.parametrize("regularizer", ["kl", "chi2", None])
+def test_the_value_by_hand(regularizer: Any) -> None:
     model, (inputs, targets, groups) = network(), batch()
-    group = objective(model, regulariser=regulariser, strength=0.7, adjustment=2.0)
+    group = objective(model, regularizer=regularizer, strength=0.7, adjustment=2.0)
     y = np.array([0.2, 0.5, 0.3])
     group.weights.data[:] = torch.from_numpy(y)
     losses = losses_by_hand(model, inputs, targets)
@@ -55,7 +55,7 @@ def test_the_value_by_hand(regulariser: Any) -> None:
         "kl": (y * np.log(y / SHARES)).sum(),
         "chi2": ((y - SHARES) ** 2 / SHARES).sum(),
         None: 0.0,
-    }[regulariser]
+    }[regularizer]
     expected = (y * (means + 2.0 / np.sqrt(SIZES))).sum() - 0.7 * divergence
     value = group.closure(inputs, targets, groups)()
     np.testing.assert_allclose(value.item(), expected, rtol=1e-12)
@@ -64,16 +64,16 @@ def test_the_value_by_hand(regulariser: Any) -> None:
         "kl": np.log(y / SHARES) + 1.0,
         "chi2": 2.0 * (y - SHARES) / SHARES,
         None: np.zeros(3),
-    }[regulariser]
+    }[regularizer]
     by_hand = means + 2.0 / np.sqrt(SIZES) - 0.7 * slope
     assert group.weights.grad is not None
     np.testing.assert_allclose(group.weights.grad.numpy(), by_hand, rtol=1e-12)
     assert model.weight.grad is not None
 
 
-def closed_form(losses: Any, regulariser: str, strength: float) -> Any:
+def closed_form(losses: Any, regularizer: str, strength: float) -> Any:
     """The maximum over the simplex: a softmax, or thresholding with the threshold bisected."""
-    if regulariser == "kl":
+    if regularizer == "kl":
         weights = SHARES * np.exp(losses / strength)
         return weights / weights.sum()
     low, high = losses.min() - 10.0 * strength, losses.max() + 2.0 * strength
@@ -84,34 +84,34 @@ def closed_form(losses: Any, regulariser: str, strength: float) -> Any:
     return weights
 
 
-@pytest.mark.parametrize("regulariser", ["kl", "chi2"])
+@pytest.mark.parametrize("regularizer", ["kl", "chi2"])
 @pytest.mark.parametrize("strength", [0.05, 0.5, 5.0])
-def test_the_inner_maximum_is_the_closed_form(regulariser: Any, strength: float) -> None:
+def test_the_inner_maximum_is_the_closed_form(regularizer: Any, strength: float) -> None:
     model, data = network(), batch()
     options: Any = {"stopping": FixedAccuracy(1e-9), "adjustment": 1.0, "max_inner_steps": 2000}
-    group = objective(model, regulariser=regulariser, strength=strength, **options)
+    group = objective(model, regularizer=regularizer, strength=strength, **options)
     adjusted = group.group_losses(*data).detach().numpy() + 1.0 / np.sqrt(SIZES)
     info = group.step(torch.optim.SGD(model.parameters(), lr=0.0), *data)
-    expected = closed_form(adjusted, regulariser, strength)
+    expected = closed_form(adjusted, regularizer, strength)
     np.testing.assert_allclose(group.weights.detach().numpy(), expected, atol=1e-7)
-    if regulariser == "kl":
+    if regularizer == "kl":
         assert info.inner_steps == 1  # the default's learning rate makes it one step
     distance = np.linalg.norm(expected - SHARES)
     np.testing.assert_allclose(info.perturbation, distance, atol=1e-7)
 
 
-@pytest.mark.parametrize("regulariser", ["kl", "chi2"])
-def test_any_optimizer_on_the_simplex_finds_it(regulariser: Any) -> None:
+@pytest.mark.parametrize("regularizer", ["kl", "chi2"])
+def test_any_optimizer_on_the_simplex_finds_it(regularizer: Any) -> None:
     model, data = network(), batch()
 
     def make(weights: Any) -> Any:
         return Backtracking(weights, maximize=True, constraint=Simplex())
 
     options: Any = {"stopping": FixedAccuracy(1e-6), "y_optimizer": make}
-    group = objective(model, regulariser=regulariser, strength=0.3, **options)
+    group = objective(model, regularizer=regularizer, strength=0.3, **options)
     adjusted = group.group_losses(*data).detach().numpy()
     group.step(torch.optim.SGD(model.parameters(), lr=0.0), *data)
-    expected = closed_form(adjusted, regulariser, 0.3)
+    expected = closed_form(adjusted, regularizer, 0.3)
     np.testing.assert_allclose(group.weights.detach().numpy(), expected, atol=1e-5)
 
 
@@ -138,7 +138,7 @@ def test_the_model_is_evaluated_once_per_step() -> None:
     model, data = network(), batch()
     calls: list[int] = []
     model.register_forward_hook(lambda *args: calls.append(1))
-    group = objective(model, regulariser="chi2", strength=0.1, stopping=FixedSteps(7))
+    group = objective(model, regularizer="chi2", strength=0.1, stopping=FixedSteps(7))
     info = group.step(torch.optim.SGD(model.parameters(), lr=0.1), *data)
     assert (len(calls), info.calls_y) == (1, 7)
 
@@ -152,9 +152,9 @@ def test_an_x_optimizer_that_tries_points_gets_them_evaluated() -> None:
     assert values[0].calls_value > 0
 
 
-def test_without_regulariser_it_is_the_online_method() -> None:
+def test_without_regularizer_it_is_the_online_method() -> None:
     model, twin, (inputs, targets, groups) = network(), network(), batch()
-    group = objective(model, regulariser=None, sizes=[10, 10, 10], adjustment=0.5)
+    group = objective(model, regularizer=None, sizes=[10, 10, 10], adjustment=0.5)
     x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     y = np.full(3, 1.0 / 3.0)
     for _ in range(8):
@@ -193,11 +193,11 @@ STEPPERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", STEPPERS)
-@pytest.mark.parametrize("regulariser", ["kl", "chi2"])
-def test_any_stepper_moves_the_weights_towards_the_worst_group(name: str, regulariser: Any) -> None:
+@pytest.mark.parametrize("regularizer", ["kl", "chi2"])
+def test_any_stepper_moves_the_weights_towards_the_worst_group(name: str, regularizer: Any) -> None:
     inputs, targets, groups = batch()
     targets = torch.where(groups == 2, 1 - (inputs[:, 0] > 0).long(), (inputs[:, 0] > 0).long())
-    group = objective(regulariser=regulariser, strength=0.5)
+    group = objective(regularizer=regularizer, strength=0.5)
     stepper = STEPPERS[name](group)
     for _ in range(60):
         stepper.step(group.closure(inputs, targets, groups), batch_size=30)
@@ -255,13 +255,13 @@ def test_training_goes_on_when_batches_lack_groups(estimate: Any) -> None:
 # State, failure, refusal.
 
 
-@pytest.mark.parametrize("regulariser", ["kl", "chi2", None])
+@pytest.mark.parametrize("regularizer", ["kl", "chi2", None])
 @pytest.mark.parametrize("rule", [None, RelativeAccuracy(0.5) | FixedSteps(9)])
-def test_a_resumed_run_is_the_same_bit_for_bit(regulariser: Any, rule: Any) -> None:
+def test_a_resumed_run_is_the_same_bit_for_bit(regularizer: Any, rule: Any) -> None:
     inputs, targets, groups = batch()
 
     def make() -> tuple[GroupDRO, torch.optim.Optimizer]:
-        group = objective(regulariser=regulariser, strength=0.2, stopping=rule)
+        group = objective(regularizer=regularizer, strength=0.2, stopping=rule)
         return group, torch.optim.Adam(group.model.parameters(), lr=0.05)
 
     def run(group: GroupDRO, x_optimizer: torch.optim.Optimizer, steps: range) -> None:
@@ -322,7 +322,7 @@ def test_exponentiated_gradient_on_large_numbers() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regulariser": "l2"}, "regulariser must be one of 'kl', 'chi2', None"),
+        ({"regularizer": "l2"}, "regularizer must be one of 'kl', 'chi2', None"),
         ({"strength": 0.0}, "strength must be a number greater than 0"),
         ({"adjustment": 1.0, "sizes": None}, "needs the sizes of the groups"),
         ({"sizes": [1, 2]}, "sizes must be 3 positive numbers"),

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from neada import optim
-from neada.robust import WRM, NormBall
+from neada.robust import WRM, AdversarialTraining
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping
 
 GAMMA = 4.0
@@ -113,8 +113,8 @@ def test_a_sample_does_not_care_who_is_in_its_batch(name: str, test: Any) -> Non
     assert worst.samples_y == together.samples_y == sum(one.samples_y for one in each)
     assert worst.inner_steps == max(one.inner_steps for one in each)
     assert worst.calls_y == max(one.calls_y for one in each)
-    mean = sum(one.y_mapping_sq for one in each) / 9
-    assert abs(worst.y_mapping_sq - mean) < 1e-9 * (1.0 + mean)
+    mean = sum(one.grad_sq_y for one in each) / 9
+    assert abs(worst.grad_sq_y - mean) < 1e-9 * (1.0 + mean)
 
 
 def test_every_sample_satisfies_its_own_rule() -> None:
@@ -148,7 +148,7 @@ def test_balls_follow_their_samples(norm: Any, box: Any) -> None:
     model, (inputs, targets) = network(), batch()
     inputs = inputs.clamp(-4.0, 4.0)
     options: Any = {"stopping": FixedAccuracy(0.05) | FixedSteps(12), "per_sample": True}
-    robust = NormBall(model, weighted, 0.3, norm, box=box, **options)
+    robust = AdversarialTraining(model, weighted, 0.3, norm, box=box, **options)
     worst = robust.perturb(inputs, targets)
     each = [robust.perturb(inputs[i : i + 1], targets[i : i + 1]) for i in range(9)]
     assert len({one.inner_steps for one in each}) > 1

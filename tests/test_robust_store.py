@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada.robust import WRM, PerturbationStore, journal, store
+from neada.robust import WRM, PerturbationStore, store
 from neada.robust.store import PerturbationStore as Store
 from neada.stopping import FixedSteps
 
@@ -152,9 +152,9 @@ def test_a_crash_at_any_moment_of_a_commit_leaves_one_commit_or_the_next(
 
         return called
 
-    for module, name in ((journal.os, "fsync"), (journal.os, "replace"), (Path, "unlink")):
+    for module, name in ((store.os, "fsync"), (store.os, "replace"), (Path, "unlink")):
         monkeypatch.setattr(module, name, dying(getattr(module, name)))
-    for module in (journal, store):
+    for module in (store,):
         monkeypatch.setattr(module, "write_rows", dying(module.write_rows))
     run(tmp_path / "whole", -1)
     num_moments, outcomes = moments, set()

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import neada.robust
 from neada.optim import AdGD, Backtracking, GeneralizedAdaGrad, NonFiniteGradient
-from neada.robust import WRM, NormBall, PerturbationStore
+from neada.robust import WRM, AdversarialTraining, PerturbationStore
 from neada.stopping import FixedAccuracy, FixedSteps
 
 
@@ -134,7 +134,7 @@ OBJECTIVES: dict[str, Any] = {
     "file": lambda model, path: WRM(
         model, functional.cross_entropy, 1.3, store=PerturbationStore(96, (5,), path=path)
     ),
-    "ball": lambda model, path: NormBall(
+    "ball": lambda model, path: AdversarialTraining(
         model,
         functional.cross_entropy,
         0.3,
@@ -288,7 +288,7 @@ def test_what_is_not_finite_raises_with_the_parameters_untouched(where: str) -> 
     for make in (
         lambda: WRM(model, loss, 1.3),
         lambda: WRM(model, loss, 1.3, per_sample=True),
-        lambda: NormBall(model, loss, 0.1, "linf"),
+        lambda: AdversarialTraining(model, loss, 0.1, "linf"),
     ):
         robust = make()
         with pytest.raises(NonFiniteGradient):
@@ -307,7 +307,7 @@ def test_bad_inputs_are_refused(bad: float) -> None:
     inputs[2, 3] = bad
     for robust in (
         WRM(network(), functional.cross_entropy, 1.3),
-        NormBall(network(), functional.cross_entropy, 0.1, "linf"),
+        AdversarialTraining(network(), functional.cross_entropy, 0.1, "linf"),
     ):
         with pytest.raises(ValueError, match="the inputs have 1 NaN or infinite entries"):
             robust.perturb(inputs, targets)

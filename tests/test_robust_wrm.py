@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada.optim import AdGD
-from neada.robust import WRM, NormBall
+from neada.robust import WRM, AdversarialTraining
 from neada.sets import Box
 from neada.steppers.base import BudgetExhausted
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
@@ -106,7 +106,7 @@ def test_the_gradient_is_that_of_finite_differences(measure: Any) -> None:
     worst = robust.perturb(inputs, targets, ids=torch.arange(3))
     torch.testing.assert_close(store.moved, slopes, rtol=1e-6, atol=1e-8)
     expected = slopes.square().sum().item() / (3 if measure == "sample" else 1)
-    assert math.isclose(worst.y_mapping_sq, expected, rel_tol=1e-6)
+    assert math.isclose(worst.grad_sq_y, expected, rel_tol=1e-6)
 
 
 def released_loop(
@@ -165,7 +165,7 @@ def test_the_accepting_gradient_is_counted_and_a_count_costs_none() -> None:
     )
     worst = accurate.perturb(*data)
     assert worst.calls_y == worst.inner_steps + 1 > 3
-    assert worst.y_mapping_sq <= 1e-8
+    assert worst.grad_sq_y <= 1e-8
     assert worst.stop_reason == "gradient mapping <= 0.0001"
     assert worst.samples_y == accurate.samples_y == 12 * worst.calls_y
     counted = WRM(model, functional.cross_entropy, GAMMA, y_optimizer=sgd(), stopping=FixedSteps(4))
@@ -191,7 +191,7 @@ def test_the_default_rule_tightens_with_t() -> None:
     x_optimizer = torch.optim.SGD(robust.model.parameters(), lr=0.0)
     infos = [robust.step(x_optimizer, *batch()) for _ in range(40)]
     for t, info in enumerate(infos):
-        assert info.y_mapping_sq <= 1.0 / (t + 1) or info.inner_steps == t + 1
+        assert info.grad_sq_y <= 1.0 / (t + 1) or info.inner_steps == t + 1
     assert infos[-1].inner_steps > infos[0].inner_steps == 1
     assert robust.outer_steps == 40
 
@@ -404,7 +404,7 @@ def test_the_box_is_kept_and_measured_by_its_mapping() -> None:
     robust = WRM(model, loss, 1.0, **options)
     worst = robust.perturb(inputs, torch.zeros(1))
     torch.testing.assert_close(worst.inputs, torch.tensor([[1.0, 0.4]], dtype=torch.float64))
-    assert worst.y_mapping_sq <= 1e-20
+    assert worst.grad_sq_y <= 1e-20
     with pytest.raises(ValueError, match="leave the box: they are between 0.5 and 2"):
         robust.perturb(torch.tensor([[2.0, 0.5]], dtype=torch.float64), torch.zeros(1))
 
@@ -474,7 +474,7 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda p: torch.optim.SGD(p, lr=0.1), ValueError, "would minimise"),
+        (lambda p: torch.optim.SGD(p, lr=0.1), ValueError, "would minimize"),
         (lambda p: None, TypeError, "it returned NoneType"),
         (
             lambda p: torch.optim.SGD([*p, torch.zeros(1, requires_grad=True)], maximize=True),
@@ -511,14 +511,14 @@ def test_other_misuse_is_one_sentence() -> None:
         robust.perturb(inputs[:0], targets[:0])
     with pytest.raises(ValueError, match="has no store"):
         robust.perturb(inputs, targets, ids=torch.arange(12))
-    with pytest.raises(ValueError, match="x optimizer would maximise"):
+    with pytest.raises(ValueError, match="x optimizer would maximize"):
         x_optimizer = torch.optim.SGD(robust.model.parameters(), maximize=True)
         robust.step(x_optimizer, inputs, targets)
     with pytest.raises(ValueError, match="no parameter that requires a gradient"):
         robust.step(torch.optim.SGD([torch.zeros(1)]), inputs, targets)
     with pytest.raises(ValueError, match="does not depend on the inputs"):
         constant = lambda o, t: torch.zeros(12)  # noqa: E731
-        NormBall(network(), constant, 0.1).perturb(inputs, targets)
+        AdversarialTraining(network(), constant, 0.1).perturb(inputs, targets)
     with pytest.raises(ValueError, match="has a set of its own"):
         make: Any = lambda p: AdGD(p, maximize=True, constraint=Box(0.0, 1.0))  # noqa: E731
         WRM(network(), functional.cross_entropy, GAMMA, y_optimizer=make).perturb(inputs, targets)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from neada.experiments import Claim, Record, registry, reproduce
+from neada.experiments import Claim, Record, reproduce
+from neada.experiments import experiment as registry
 from neada.experiments.experiment import run_folder
 from neada.experiments.runner import last_request
 from neada.report.content import collect
@@ -61,7 +62,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def install(monkeypatch: pytest.MonkeyPatch, experiment: Any) -> None:
     monkeypatch.setattr(registry, "_NAMES", ("toy",))
-    monkeypatch.setattr(registry, "get", lambda name: experiment)
+    monkeypatch.setattr(registry, "make", lambda name: experiment)
 
 
 def test_what_is_there_is_not_run_again(toy: Any, tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_what_is_there_is_not_run_again(toy: Any, tmp_path: Path) -> None:
 
 def test_force_runs_everything_again(toy: Any, tmp_path: Path) -> None:
     reproduce(["toy"], "quick", tmp_path)
-    assert reproduce(["toy"], "quick", tmp_path, force=True).num_run == 4
+    assert reproduce(["toy"], "quick", tmp_path, overwrite=True).num_run == 4
 
 
 def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
@@ -156,4 +157,4 @@ def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
 
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'mccormick'"):
-        registry.get("mccormik")
+        registry.make("mccormik")

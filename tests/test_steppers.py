@@ -20,8 +20,7 @@ from neada.optim import (
     Backtracking,
     GeneralizedAdaGrad,
 )
-from neada.steppers.base import BudgetExhausted
-from neada.steppers.direct import DirectStepper
+from neada.steppers.base import BudgetExhausted, DirectStepper
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.tensors import NonFiniteGradient
 
@@ -232,7 +231,7 @@ def test_ten_steps_equal_five_saved_loaded_and_five_more(name: str, dtype: torch
     assert torch.equal(x, u)
     assert torch.equal(y, v)
     assert whole.state_dict()["counters"] == second.state_dict()["counters"]
-    assert (info.x_grad_sq, info.stop_reason) == (resumed.x_grad_sq, resumed.stop_reason)
+    assert (info.grad_sq_x, info.stop_reason) == (resumed.grad_sq_x, resumed.stop_reason)
 
 
 @pytest.mark.parametrize("name", [name for name in MAKE if name not in DATA_DEPENDENT])
@@ -353,7 +352,7 @@ def test_a_stationary_start_is_where_it_stays(name: str) -> None:
         info = stepper.step(lambda: (x * y).sum() - (y * y).sum() / 2)
     assert not x.any()
     assert not y.any()
-    assert info.x_grad_sq == 0.0
+    assert info.grad_sq_x == 0.0
 
 
 def test_a_simultaneous_line_search_sees_the_point_of_its_gradient() -> None:
@@ -398,11 +397,11 @@ def test_a_tensor_belongs_to_one_player(name: str) -> None:
 @pytest.mark.parametrize("stepper", [steppers.Simultaneous, steppers.Alternating, steppers.NeAda])
 def test_an_optimizer_with_the_wrong_sign_is_refused(stepper: Any) -> None:
     x, y = start()
-    with pytest.raises(ValueError, match="y optimizer would minimise: construct SGD with maximize"):
+    with pytest.raises(ValueError, match="y optimizer would minimize: construct SGD with maximize"):
         stepper(SGD([x]), SGD([y]))
-    with pytest.raises(ValueError, match="would minimise: construct AdGD with maximize=True"):
+    with pytest.raises(ValueError, match="would minimize: construct AdGD with maximize=True"):
         stepper(SGD([x]), AdGD([y]))
-    with pytest.raises(ValueError, match="x optimizer would maximise: construct SGD with maximize"):
+    with pytest.raises(ValueError, match="x optimizer would maximize: construct SGD with maximize"):
         stepper(SGD([x], maximize=True), SGD([y], maximize=True))
-    with pytest.raises(ValueError, match="LBFGS cannot maximise, so it cannot move y"):
+    with pytest.raises(ValueError, match="LBFGS cannot maximize, so it cannot move y"):
         stepper(SGD([x]), torch.optim.LBFGS([y]))

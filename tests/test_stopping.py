@@ -49,9 +49,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "t", "k", "mapping_sq", "x_grad_sq", "answer"), TABLE)
-def test_a_rule_answers(rule, t, k, mapping_sq, x_grad_sq, answer) -> None:
-    assert rule(InnerState(t, k, mapping_sq, x_grad_sq)) is answer
+@pytest.mark.parametrize(("rule", "t", "k", "grad_sq_y", "grad_sq_x", "answer"), TABLE)
+def test_a_rule_answers(rule, t, k, grad_sq_y, grad_sq_x, answer) -> None:
+    assert rule(InnerState(t, k, grad_sq_y, grad_sq_x)) is answer
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_rule_knows_its_name(rule: StoppingRule, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "mapping_sq", "reason"),
+    ("k", "grad_sq_y", "reason"),
     [
         (3, None, "3 inner steps"),
         (3, 9.0, "3 inner steps"),
@@ -101,8 +101,8 @@ def test_a_rule_knows_its_name(rule: StoppingRule, words: str) -> None:
         (3, 0.5, "squared gradient mapping <= 1/(t+1) and 3 inner steps"),
     ],
 )
-def test_the_reason_names_the_part_that_fired(k, mapping_sq, reason) -> None:
-    state = InnerState(0, k, mapping_sq)
+def test_the_reason_names_the_part_that_fired(k, grad_sq_y, reason) -> None:
+    state = InnerState(0, k, grad_sq_y)
     rule = GradientMapping() | FixedSteps(3)
     assert rule(state) is True
     assert rule.reason(state) == reason
@@ -248,8 +248,8 @@ def test_a_smaller_mapping_never_undoes_a_stop(left, right, state, one, two) -> 
     small, large = sorted((one, two))
     for rule in (left, left | right, left & right):
         at_large, at_small = (
-            rule(InnerState(state.t, state.k, mapping_sq, state.x_grad_sq))
-            for mapping_sq in (large, small)
+            rule(InnerState(state.t, state.k, grad_sq_y, state.grad_sq_x))
+            for grad_sq_y in (large, small)
         )
         assert at_small or not at_large
 

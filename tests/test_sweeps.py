@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import neada
-from neada.experiments.rules import Rule
-from neada.experiments.sweeps import Game, Rows, Sweep, play
+from neada.experiments.sweeps import Game, Rows, Rule, Sweep, play
 from neada.stopping import GradientMapping, InnerSteps
 
 FAMILIES = ("gda", "adagrad", "adam", "amsgrad")
@@ -120,7 +119,7 @@ def test_a_nested_row_is_neada_with_the_released_rule() -> None:
     while stepper.calls_x + stepper.calls_y < 300:
         info = stepper.step(lambda: (-(y**2) / 2 + 2 * x * y - 2 * x**2).sum())
         calls.append(stepper.calls_x + stepper.calls_y - 1)
-        norms.append(info.x_grad_sq**0.5)
+        norms.append(info.grad_sq_x**0.5)
     at = np.array(calls)
     one = np.ones((1, 1))
     rows = Rows(one, 0.01 * one, np.array([0.1]), np.array([0.2]))

@@ -19,20 +19,20 @@ from neada import attacks, data, models
 from neada.data import Batches, Dataset
 from neada.runs import Checkpoints, Run
 from neada.training import Progress, TrainConfig, TrainStatus, open_run, train
-from neada.training.meter import Schedule
+from neada.training.loop import Schedule
 
 SMALL = TrainConfig(data="synthetic", lr_x=0.01, lr_y=0.05, batch_size=32, eval_eps=(0.3,))
 
 
-def tiny_data(valid_range: tuple[float, float] | None = None) -> Dataset:
+def tiny_data(bounds: tuple[float, float] | None = None) -> Dataset:
     generator = torch.Generator().manual_seed(3)
     x = torch.rand(120, 2, generator=generator)
     y = (x.sum(1) > 1.0).long()
     groups = (x[:, 0] > 0.7).long()
     return Dataset(
-        *("tiny", x[:90], y[:90], x[90:], y[90:], 2, valid_range),
-        x_held_out=x[80:],
-        y_held_out=y[80:],
+        *("tiny", x[:90], y[:90], x[90:], y[90:], 2, bounds),
+        inputs_held_out=x[80:],
+        targets_held_out=y[80:],
         groups_train=groups[:90],
         groups_test=groups[90:],
         checksums={"x": "of this test"},
@@ -62,7 +62,9 @@ def by_hand(
     model = models.make("mlp", (2,), 2, seed=0)
     x_adam = torch.optim.Adam(model.parameters(), lr=lr_x)
     calls = t = 0
-    for inputs, targets, _ in Batches(points.x_train, points.y_train, 32, seed=0).endless():
+    for inputs, targets, _ in Batches(
+        points.inputs_train, points.targets_train, 32, seed=0
+    ).endless():
         z = inputs.clone().requires_grad_()
         y_adam = torch.optim.Adam([z], lr=lr_y)
         steps = 0
@@ -99,10 +101,10 @@ def test_the_released_loop_is_what_it_is_in_plain_torch(method: str) -> None:
     torch.testing.assert_close(weights(result.model), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_group_training_without_a_regulariser_is_exponentiated_gradient() -> None:
+def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> None:
     points = tiny_data()
     result = train(
-        config(objective="group", method="sgd-1", lr_y=None, regulariser="none", budget=40),
+        config(objective="group", method="sgd-1", lr_y=None, regularizer="none", budget=40),
         data=points,
     )
     model = models.make("mlp", (2,), 2, seed=0)
@@ -110,7 +112,7 @@ def test_group_training_without_a_regulariser_is_exponentiated_gradient() -> Non
     y = torch.bincount(points.groups_train).float()
     y /= y.sum()
     batches = Batches(
-        points.x_train, points.y_train, 32, seed=0, extras=[points.groups_train]
+        points.inputs_train, points.targets_train, 32, seed=0, extras=[points.groups_train]
     ).endless()
     for _ in range(20):
         inputs, targets, _, groups = next(batches)
@@ -128,15 +130,15 @@ def test_group_training_without_a_regulariser_is_exponentiated_gradient() -> Non
 
 @pytest.mark.parametrize("objective", ["wrm", "ball"])
 def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) -> None:
-    points = tiny_data(valid_range=(0.0, 1.0))
+    points = tiny_data(bounds=(0.0, 1.0))
     result = train(
         config(objective=objective, method="tiada", lr_x=0.3, lr_y=0.2, gamma=0.4, radius=0.1),
         data=points,
     )
     model = models.make("mlp", (2,), 2, seed=0)
-    moved = torch.zeros_like(points.x_train)
+    moved = torch.zeros_like(points.inputs_train)
     sum_x = sum_y = 1e-8
-    batches = Batches(points.x_train, points.y_train, 32, seed=0).endless()
+    batches = Batches(points.inputs_train, points.targets_train, 32, seed=0).endless()
     for _ in range(60):
         clean, targets, ids = next(batches)
         y = (clean + moved[ids]).requires_grad_()
@@ -207,7 +209,7 @@ def test_evaluations_are_those_of_the_attacks() -> None:
     for part in ("test", "held-out"):
         x, y = points.splits[part]
         expected = attacks.robust_accuracy(
-            result.model, [(x, y)], "fgsm", (0.1, 0.3), valid_range=(0.0, 1.0)
+            result.model, [(x, y)], "fgsm", (0.1, 0.3), bounds=(0.0, 1.0)
         )
         name = part.replace("-", "_")
         assert result.accuracies[f"{name}_clean"] == expected.clean
@@ -233,7 +235,7 @@ def test_the_worst_group_is_reported() -> None:
     points = tiny_data()
     result = train(config(objective="group"), data=points)
     model = result.model.eval()
-    right = model(points.x_test).argmax(1) == points.y_test
+    right = model(points.inputs_test).argmax(1) == points.targets_test
     assert points.groups_test is not None
     shares = [right[points.groups_test == g].float().mean().item() for g in (0, 1)]
     assert result.accuracies["test_worst_group"] == pytest.approx(min(shares))
@@ -314,7 +316,7 @@ def stopping_after(num_steps: int) -> Callable[[Progress], None]:
         {"warm_start": "disk"},
         {"objective": "ball", "radius": 0.2, "random_start": True},
         {"objective": "group", "lr_y": 0.1},
-        {"objective": "group", "regulariser": "chi2", "adjustment": 0.1},
+        {"objective": "group", "regularizer": "chi2", "adjustment": 0.1},
         {"objective": "group", "method": "tiada"},
         {"method": "tiada"},
         {"objective": "ball", "ball_norm": "l2", "method": "tiada", "warm_start": "disk"},
@@ -550,7 +552,7 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
         ({"method": "tiada", "norm": "frozen"}, "norm='frozen' is about an inner loop"),
         ({"method": "tiada", "per_sample": True}, "per_sample=True is about an inner loop"),
         ({"objective": "group", "per_sample": True}, "per_sample is about perturbed inputs"),
-        ({"objective": "group", "regulariser": "none"}, "y moves once per batch"),
+        ({"objective": "group", "regularizer": "none"}, "y moves once per batch"),
         ({"objective": "ball", "stop": "released"}, "authors' inner loop of 'wrm'"),
         ({"stop": "released", "per_sample": True}, "looks at the whole batch"),
         (

@@ -120,7 +120,7 @@ def test_gradients_are_clipped_before_an_optimizer_sees_them(player: str, make: 
     assert 0.5 * limit < moved <= limit * (1 + 1e-6)  # clip_grad_norm_ divides by norm + 1e-6
     assert (moved_y if player == "x" else moved_x) > 10 * limit
     assert len(calls) == (1 if player == "x" else 3)
-    assert info.x_grad_sq > 1e-4  # what is reported is the gradient itself
+    assert info.grad_sq_x > 1e-4  # what is reported is the gradient itself
 
 
 @pytest.mark.parametrize("make", [SGD, GeneralizedAdaGrad])

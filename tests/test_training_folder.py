@@ -114,7 +114,7 @@ def test_other_data_or_another_model_leave_the_run_sealed(tmp_path: Path) -> Non
         open_run(folder)
 
 
-@pytest.mark.parametrize("fields", [{"data": 5}, {"gamma": "large"}, {"colour": 1}, []])
+@pytest.mark.parametrize("fields", [{"data": 5}, {"gamma": "large"}, {"color": 1}, []])
 def test_a_config_of_something_else_is_one_sentence(finished: Path, fields: Any) -> None:
     (finished / "config.json").write_text(json.dumps(fields))
     with pytest.raises(ValueError, match="holds no training run"):
@@ -170,4 +170,4 @@ def test_a_tensorboard_log_that_cannot_be_written_does_not_end_the_training(
 
 
 def test_rows_report_the_inner_gradient(finished: Path) -> None:
-    assert all(row["y_mapping_sq"] > 0.0 for row in Run(finished).rows())
+    assert all(row["grad_sq_y"] > 0.0 for row in Run(finished).rows())

@@ -1,4 +1,4 @@
-"""neada: minimax optimisation that asks nobody for the problem's constants."""
+"""neada: minimax optimization that asks nobody for the problem's constants."""
 
 from neada import (
     attacks,

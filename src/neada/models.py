@@ -1,4 +1,4 @@
-"""The paper's networks and two small ones, each an `nn.Sequential` as torch initialises it."""
+"""The paper's networks and two small ones, each an `nn.Sequential` as torch initializes it."""
 
 import contextlib
 import difflib
@@ -103,13 +103,13 @@ def make(
     seed: int | None = None,
     hidden: Sequence[int] | None = None,
 ) -> nn.Sequential:
-    """A model by name, freshly initialised, on the CPU.
+    """A model by name, freshly initialized, on the CPU.
 
     Args:
         name: One of `names()`.
         input_shape: The shape of one input.
         num_classes: Outputs, at least 2.
-        seed: Of the initialisation, which then leaves torch's global generator as it was; None
+        seed: Of the initialization, which then leaves torch's global generator as it was; None
             draws from that one, as torch does.
         hidden: Widths of the layers of "mlp", instead of the paper's (4, 2).
 
@@ -141,14 +141,14 @@ def make(
         raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     if hidden is not None and name != "mlp":
         raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")
-    with _initialising(seed), torch.device("cpu"):
+    with _initializing(seed), torch.device("cpu"):
         if hidden is not None:
             return mlp(input_shape, num_classes, hidden=hidden)
         return _MODELS[name](input_shape, num_classes)
 
 
 @contextlib.contextmanager
-def _initialising(seed: int | None) -> Iterator[None]:
+def _initializing(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return

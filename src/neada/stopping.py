@@ -30,15 +30,15 @@ class InnerState:
     Attributes:
         t: The outer index, from 0.
         k: Inner steps done in this loop.
-        mapping_sq: The squared norm of y's gradient mapping, one per row if there are rows;
+        grad_sq_y: The squared norm of y's gradient mapping, one per row if there are rows;
             None while it has not been evaluated.
-        x_grad_sq: The squared norm of the last x gradient; None before there was one.
+        grad_sq_x: The squared norm of the last x gradient; None before there was one.
     """
 
     t: int
     k: int
-    mapping_sq: Scalar | None = None
-    x_grad_sq: Scalar | None = None
+    grad_sq_y: Scalar | None = None
+    grad_sq_x: Scalar | None = None
 
 
 class StoppingRule(ABC):
@@ -61,7 +61,7 @@ class StoppingRule(ABC):
         """Which part of the rule fired, in words."""
         return str(self)
 
-    def observe_x_gradient(self, x_grad_sq: Scalar) -> None:  # noqa: B027 (most rules forget)
+    def observe_x_gradient(self, grad_sq_x: Scalar) -> None:  # noqa: B027 (most rules forget)
         """Take note of the x gradient at the end of an outer step."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class GradientMapping(StoppingRule):
 
     Example:
         >>> rule = GradientMapping()
-        >>> rule(InnerState(t=3, k=0, mapping_sq=0.25)), rule(InnerState(t=3, k=0, mapping_sq=0.3))
+        >>> rule(InnerState(t=3, k=0, grad_sq_y=0.25)), rule(InnerState(t=3, k=0, grad_sq_y=0.3))
         (True, False)
     """
 
@@ -107,10 +107,10 @@ class GradientMapping(StoppingRule):
 
     def __call__(self, state: InnerState) -> Flag:
         """Whether the mapping is small enough for this outer index."""
-        if state.mapping_sq is None:
+        if state.grad_sq_y is None:
             return False
         bound: float = self.scale / (state.t + 1) ** self.power
-        return state.mapping_sq <= bound
+        return state.grad_sq_y <= bound
 
     def __str__(self) -> str:
         power = "" if self.power == 1.0 else f"^{self.power:g}"
@@ -198,7 +198,7 @@ class FixedAccuracy(StoppingRule):
 
     def __call__(self, state: InnerState) -> Flag:
         """Whether the mapping is within the tolerance."""
-        return False if state.mapping_sq is None else state.mapping_sq <= self.tol**2
+        return False if state.grad_sq_y is None else state.grad_sq_y <= self.tol**2
 
     def __str__(self) -> str:
         return f"gradient mapping <= {self.tol:g}"
@@ -234,15 +234,15 @@ class RelativeAccuracy(StoppingRule):
 
     def __call__(self, state: InnerState) -> Flag:
         """Whether y is accurate enough for the present x gradient."""
-        if state.mapping_sq is None or state.x_grad_sq is None:
+        if state.grad_sq_y is None or state.grad_sq_x is None:
             return False
-        return state.mapping_sq <= maximum(self.theta * state.x_grad_sq, self.tol**2)
+        return state.grad_sq_y <= maximum(self.theta * state.grad_sq_x, self.tol**2)
 
-    def observe_x_gradient(self, x_grad_sq: Scalar) -> None:
+    def observe_x_gradient(self, grad_sq_x: Scalar) -> None:
         """Halve the share where the gradient did not fall by 10 %."""
-        stalled = x_grad_sq > 0.81 * self._last_sq
+        stalled = grad_sq_x > 0.81 * self._last_sq
         self.theta = where(stalled, self.theta / 2.0, self.theta)
-        self._last_sq = x_grad_sq
+        self._last_sq = grad_sq_x
 
     def state_dict(self) -> dict[str, Any]:
         """The share and the last gradient."""
@@ -279,9 +279,9 @@ class _Joined(StoppingRule):
     def needs_x_gradient(self) -> bool:
         return self.left.needs_x_gradient or self.right.needs_x_gradient
 
-    def observe_x_gradient(self, x_grad_sq: Scalar) -> None:
-        self.left.observe_x_gradient(x_grad_sq)
-        self.right.observe_x_gradient(x_grad_sq)
+    def observe_x_gradient(self, grad_sq_x: Scalar) -> None:
+        self.left.observe_x_gradient(grad_sq_x)
+        self.right.observe_x_gradient(grad_sq_x)
 
     def state_dict(self) -> dict[str, Any]:
         parts = {"left": self.left.state_dict(), "right": self.right.state_dict()}

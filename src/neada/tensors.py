@@ -60,7 +60,7 @@ def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "
             )
         if tensor.is_complex():
             raise TypeError(
-                f"{what} {i} is complex ({tensor.dtype}); optimise its real view: "
+                f"{what} {i} is complex ({tensor.dtype}); optimize its real view: "
                 "torch.view_as_real"
             )
         if not tensor.is_floating_point():

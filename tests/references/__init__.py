@@ -25,7 +25,7 @@ from .minimax import (
     SmoothedAGDA,
 )
 from .nested import GDmax, NeAda, ReleasedLoop
-from .normalised import SCAdaNGD
+from .normalized import SCAdaNGD
 from .polyak import SPS, DecSPS, HazanKakade, Polyak
 from .projections import (
     project_box,

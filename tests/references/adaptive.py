@@ -1,4 +1,4 @@
-"""Spec B5/C1 (paper-exact adaptive steps) and spec A1, A2 (scalar and generalised AdaGrad)."""
+"""Spec B5/C1 (paper-exact adaptive steps) and spec A1, A2 (scalar and generalized AdaGrad)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class PolynomialAverage:
 
 
 class Reference(ABC):
-    """A minimiser: `step` takes the gradient at `w` (and the value there, where one is needed)."""
+    """A minimizer: `step` takes the gradient at `w` (and the value there, where one is needed)."""
 
     def __init__(self, w0: Vector, project: Projection | None = None) -> None:
         self.w: Vector = np.array(w0, dtype=np.float64)

@@ -156,7 +156,7 @@ class CoinBetting(Reference):
         return self._average.point
 
     @property
-    def centre(self) -> Vector:
+    def center(self) -> Vector:
         return self.weighted_sum / self.weight if self.curvature else self.w0.copy()
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
@@ -173,7 +173,7 @@ class CoinBetting(Reference):
         self.weight = self.weight + norm(g)
         self.weighted_sum = self.weighted_sum + norm(g) * self.w
 
-        self.free = self.centre + self.coin.bet * self.direction.u
+        self.free = self.center + self.coin.bet * self.direction.u
         self.w = self.project(self.free)
         self._average.add(self.w)
 
@@ -184,7 +184,7 @@ class CoinBetting(Reference):
             "fraction": self.coin.fraction,
             "a": self.coin.a,
             "direction": self.direction.u,
-            "centre": self.centre,
+            "center": self.center,
             "free": self.free,
             "largest": self.largest,
             "average": self.average,

@@ -13,7 +13,7 @@ class LBFGS(Reference):
     """The inverse Hessian is written out: H <- (I - r s u') H (I - r u s') + r s s', oldest first.
 
     A proposed point is kept if its slope is at most 0.8 of the first slope upwards and its value
-    rose by at most 0.1 of the predicted fall; otherwise the step goes to the minimiser of the
+    rose by at most 0.1 of the predicted fall; otherwise the step goes to the minimizer of the
     parabola through both slopes, within [0.1, 0.5] of itself. After five rejections the present
     point becomes the base. Pairs with no positive product are dropped with all others, and the
     next step is twice as long as the last.

@@ -37,7 +37,7 @@ def restart_average(solver: Reference, y: Vector) -> None:
 class NeAda(Minimax):
     """Spec C2 (Algorithm 2, policy "full") and spec C3 (Algorithm 3, policy "fresh").
 
-    `inner(y, project_y)` makes a minimiser of -f(x_t, .), `outer(x, project_x)` one of f(., y_t).
+    `inner(y, project_y)` makes a minimizer of -f(x_t, .), `outer(x, project_x)` one of f(., y_t).
     `test="current"`: the rule sees the gradient at the current y, which is the next step's gradient
     if the rule says no. `test="last"`: the rule sees the gradient the last step used.
     No rule is asked before `min_inner_steps`. `batch(t)` is M_t, the number of x gradients in their

@@ -7,9 +7,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from neada.attacks.ball import Ball, Norm, check_epsilon
-from neada.attacks.gradient import pgd
-from neada.attacks.look import Loss, Model, evaluating, look, look_up
+from neada.attacks.gradient import (
+    Ball,
+    Loss,
+    Model,
+    Norm,
+    check_eps,
+    evaluating,
+    look,
+    look_up,
+    pgd,
+)
 
 __all__ = ["RobustAccuracy", "robust_accuracy"]
 
@@ -20,7 +28,7 @@ class RobustAccuracy:
 
     Attributes:
         clean: On the inputs themselves.
-        attacked: Under attack, by epsilon.
+        attacked: Under attack, by eps.
         num_samples: How many samples there were.
     """
 
@@ -33,24 +41,24 @@ def robust_accuracy(
     model: Model,
     data: Iterable[Sequence[Any]],
     attack: Literal["fgsm", "pgd"] | Callable[[Model, Tensor, Tensor, float], Tensor],
-    epsilons: float | Iterable[float],
+    eps: float | Iterable[float],
     *,
     norm: Norm = "linf",
-    valid_range: tuple[float, float] | None = None,
+    bounds: tuple[float, float] | None = None,
     loss: Loss | None = None,
     **options: Any,
 ) -> RobustAccuracy:
-    """Accuracy without and under attack, for several epsilons in one pass over the data.
+    """Accuracy without and under attack, for several eps in one pass over the data.
 
     Args:
         model: A classifier: the largest output is the class. A module's batches are moved to the
             device of its parameters.
         data: Yields ``(inputs, targets, ...)``, such as a `DataLoader` or `Batches`.
-        attack: "fgsm" (one gradient per batch serves all epsilons), "pgd", or a function of model,
-            inputs, targets and epsilon.
-        epsilons: The largest norms of the perturbations; or one.
+        attack: "fgsm" (one gradient per batch serves all eps), "pgd", or a function of model,
+            inputs, targets and eps.
+        eps: The largest norms of the perturbations; or one.
         norm: As in `fgsm`.
-        valid_range: As in `fgsm`.
+        bounds: As in `fgsm`.
         loss: As in `fgsm`.
         options: More arguments of `pgd`; one generator then serves all batches.
 
@@ -67,8 +75,8 @@ def robust_accuracy(
         raise ValueError(f"{', '.join(options)}: only attack='pgd' takes more arguments")
     if attack == "pgd" and options.get("generator") is None:
         options["generator"] = torch.Generator().manual_seed(0)
-    several = [epsilons] if isinstance(epsilons, int | float) else epsilons
-    levels = [check_epsilon(epsilon) for epsilon in several]
+    several = [eps] if isinstance(eps, int | float) else eps
+    levels = [check_eps(eps) for eps in several]
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
     device = next((parameter.device for parameter in parameters), None)
     num_samples = num_clean = 0
@@ -86,17 +94,17 @@ def robust_accuracy(
                 clean = look(model, inputs, targets, loss)
             num_samples += len(inputs)
             num_clean += clean.num_right
-            for epsilon in levels:
+            for eps in levels:
                 if attack == "fgsm":
-                    ball = Ball.around(inputs, epsilon, norm, valid_range)
-                    points = ball.step(ball.centre, gradient, epsilon)
+                    ball = Ball.around(inputs, eps, norm, bounds)
+                    points = ball.step(ball.center, gradient, eps)
                 elif attack == "pgd":
-                    common: dict[str, Any] = {"norm": norm, "valid_range": valid_range}
-                    points = pgd(model, inputs, targets, epsilon, loss=loss, **common, **options)
+                    common: dict[str, Any] = {"norm": norm, "bounds": bounds}
+                    points = pgd(model, inputs, targets, eps, loss=loss, **common, **options)
                 else:
-                    points = attack(model, inputs, targets, epsilon)
-                num_right[epsilon] += look(model, points, targets, loss).num_right
+                    points = attack(model, inputs, targets, eps)
+                num_right[eps] += look(model, points, targets, loss).num_right
     if num_samples == 0:
         raise ValueError("data yielded no samples; note that an iterator can be used only once")
-    attacked = {epsilon: count / num_samples for epsilon, count in num_right.items()}
+    attacked = {eps: count / num_samples for eps, count in num_right.items()}
     return RobustAccuracy(num_clean / num_samples, attacked, num_samples)

@@ -1,28 +1,216 @@
-"""Attacks that follow the gradient of the loss.
+"""Attacks that follow the gradient of the loss, inside a ball around each input.
 
 FGSM: Goodfellow, Shlens & Szegedy 2015 (arXiv:1412.6572). PGD: Madry et al. 2018
 (arXiv:1706.06083), here with the FGSM point among its starts, so that it is never the weaker one.
+
+Offsets are computed in float64 and every sum is rounded towards the center, so that a point is in
+the ball as the number it is, not only up to rounding.
 """
 
+import contextlib
 import math
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from neada.attacks.ball import Ball, Norm
-from neada.attacks.look import Loss, Model, evaluating, look, look_up
+__all__ = [
+    "Ball",
+    "Loss",
+    "Model",
+    "Norm",
+    "Seen",
+    "check_eps",
+    "evaluating",
+    "fgsm",
+    "look",
+    "look_up",
+    "per_row",
+    "pgd",
+]
 
-__all__ = ["fgsm", "pgd"]
+
+Norm = Literal["linf", "l2"]
+
+
+class Ball(NamedTuple):
+    """The points that are allowed."""
+
+    center: Tensor
+    eps: float
+    norm: Norm
+    lower: float  # the ends of the range, as numbers of the inputs' dtype that lie within it
+    upper: float
+
+    @classmethod
+    def around(
+        cls, inputs: Tensor, eps: float, norm: Norm, bounds: tuple[float, float] | None
+    ) -> "Ball":
+        """The ball around every row of a batch, after a look at all the arguments."""
+        check_eps(eps)
+        if norm not in ("linf", "l2"):
+            raise ValueError(f"norm must be 'linf' or 'l2', got {norm!r}")
+        if inputs.dtype not in (torch.float32, torch.float64) or inputs.dim() < 2:
+            raise TypeError(
+                "inputs must be float32 or float64 with one sample per row, got "
+                f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+            )
+        if bounds is None:
+            return cls(inputs.detach(), eps, norm, -math.inf, math.inf)
+        low, high = bounds
+        if not low < high:
+            raise ValueError(f"bounds must be (smaller, larger), got {bounds!r}")
+        if len(inputs) and not low <= inputs.min().item() <= inputs.max().item() <= high:
+            raise ValueError(f"inputs must lie in bounds [{low:g}, {high:g}]")
+        ends = torch.tensor([low, high], dtype=inputs.dtype)
+        within = torch.nextafter(ends, ends.flip(0))
+        outside = torch.stack([ends[0].double() < low, ends[1].double() > high])
+        lower, upper = torch.where(outside, within, ends).tolist()
+        return cls(inputs.detach(), eps, norm, lower, upper)
+
+    def step(self, points: Tensor, gradient: Tensor, length: float) -> Tensor:
+        """From points of the ball along the steepest ascent in its norm, and back into it."""
+        slope = gradient.double()
+        if self.norm == "linf":
+            direction = slope.sign()
+        else:
+            # By the largest entry first: the square of a tiny gradient underflows.
+            slope = slope / per_row(slope.abs().flatten(1).amax(1).clamp_min(1e-300), slope)
+            direction = slope / per_row(slope.flatten(1).norm(dim=1).clamp_min(1e-300), slope)
+        return self._place(points.double() - self.center.double() + length * direction)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Uniform in the ball, clipped to the range."""
+        shape, size = self.center.shape, math.prod(self.center.shape[1:])
+        if self.norm == "linf":
+            offsets = 2.0 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1.0
+        else:
+            offsets = torch.randn(shape, generator=generator, dtype=torch.float64)
+            radii = torch.rand(len(self.center), generator=generator, dtype=torch.float64)
+            norms = offsets.flatten(1).norm(dim=1).clamp_min(1e-300)
+            offsets = offsets * per_row(radii ** (1.0 / max(size, 1)) / norms, offsets)
+        return self._place(self.eps * offsets.to(self.center.device))
+
+    def _place(self, offsets: Tensor) -> Tensor:
+        """The center plus offsets brought into the ball, never further away for being rounded."""
+        if self.norm == "linf":
+            offsets = offsets.clamp(-self.eps, self.eps)
+        else:
+            # A hair inside, for the rounding of the norm itself.
+            radius = (1.0 - 1e-12) * self.eps
+            norms = offsets.flatten(1).norm(dim=1)
+            factors = torch.where(norms > radius, radius / norms.clamp_min(1e-300), 1.0)
+            offsets = offsets * per_row(factors, offsets)
+        center = self.center.double()
+        points = (center + offsets).to(self.center.dtype)
+        # The distance as it is, and what its own rounding left out (Knuth's two-sum).
+        wide = points.double()
+        apart = wide - center
+        virtual = wide - apart
+        rest = (wide - (apart + virtual)) + (virtual - center)
+        found, allowed = apart.abs(), offsets.abs()
+        over = (found > allowed) | ((found == allowed) & (rest * apart.sign() > 0.0))
+        points = torch.where(over, torch.nextafter(points, self.center), points)
+        return points.clamp(self.lower, self.upper)
+
+
+def check_eps(eps: float) -> float:
+    """Raise `ValueError` unless a ball can have that radius."""
+    if not 0.0 <= eps < math.inf:
+        raise ValueError(f"eps must be a finite number, at least 0, got {eps!r}")
+    return float(eps)
+
+
+def per_row(numbers: Tensor, like: Tensor) -> Tensor:
+    """One number per row, shaped to broadcast over the rows of `like`."""
+    return numbers.reshape(-1, *[1] * (like.dim() - 1))
+
+
+Model = Callable[[Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Seen(NamedTuple):
+    """Points and what the model makes of them."""
+
+    points: Tensor
+    losses: Tensor
+    fooled: Tensor
+
+    @property
+    def num_right(self) -> int:
+        """How many rows the model classifies as their targets say."""
+        return len(self.fooled) - int(self.fooled.sum())
+
+    def better_of(self, other: "Seen") -> "Seen":
+        """Row by row the point that fools the model, or has the larger loss."""
+        as_good = other.fooled == self.fooled
+        take = (other.fooled & ~self.fooled) | (as_good & (other.losses > self.losses))
+        points = torch.where(per_row(take, self.points), other.points, self.points)
+        losses = torch.where(take, other.losses, self.losses)
+        return Seen(points, losses, self.fooled | other.fooled)
+
+
+@torch.no_grad()
+def look(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
+    """Evaluate the model and its losses at points."""
+    return _judge(model, points, targets, loss)
+
+
+@torch.enable_grad()
+def look_up(
+    model: Model, points: Tensor, targets: Tensor, loss: Loss | None
+) -> tuple[Seen, Tensor]:
+    """Look, and find the gradient of the losses: with respect to the points and nothing else."""
+    leaf = points.detach().clone().requires_grad_()
+    seen = _judge(model, leaf, targets, loss)
+    if not seen.losses.requires_grad:
+        raise ValueError("the loss does not depend on the inputs; does the model detach them?")
+    (gradient,) = torch.autograd.grad(seen.losses.sum(), leaf, materialize_grads=True)
+    if not bool(gradient.isfinite().all()):
+        raise FloatingPointError("the gradient of the loss at the inputs is not finite")
+    return Seen(points.detach(), seen.losses.detach(), seen.fooled), gradient
+
+
+def _judge(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
+    outputs = model(points)
+    if loss is None:
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    else:
+        losses = loss(outputs, targets)
+    if losses.shape != (len(points),):
+        raise ValueError("loss must give one number per sample, such as reduction='none' does")
+    if bool(outputs.isnan().any() | losses.isnan().any()):
+        raise FloatingPointError("the model's output is not a number; check its weights")
+    has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
+    fooled = outputs.argmax(1) != targets if has_classes else torch.zeros_like(losses).bool()
+    return Seen(points, losses, fooled)
+
+
+@contextlib.contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Evaluation mode for every part of a module, and each its own mode again afterwards."""
+    parts = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [(part, part.training) for part in parts]
+    try:
+        for part in parts:
+            part.training = False
+        with torch.inference_mode(False):
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
 
 
 def fgsm(
     model: Model,
     inputs: Tensor,
     targets: Tensor,
-    epsilon: float,
+    eps: float,
     *,
     norm: Norm = "linf",
-    valid_range: tuple[float, float] | None = None,
+    bounds: tuple[float, float] | None = None,
     loss: Loss | None = None,
 ) -> Tensor:
     r"""One step along the gradient of the loss, as long as allowed.
@@ -38,9 +226,9 @@ def fgsm(
             also after an exception, in the mode it was. No parameter gradient is computed.
         inputs: The batch, float32 or float64, one sample per row.
         targets: What the loss compares the outputs with.
-        epsilon: The largest norm of a sample's perturbation.
+        eps: The largest norm of a sample's perturbation.
         norm: Which norm.
-        valid_range: Clip to it; the inputs must lie in it. None does not clip.
+        bounds: Clip to it; the inputs must lie in it. None does not clip.
         loss: Of outputs and targets, one number per sample; by default cross-entropy.
 
     Returns:
@@ -55,20 +243,20 @@ def fgsm(
         >>> fgsm(lambda v: v @ weight.T, torch.zeros(1, 2), torch.tensor([0]), 0.5)
         tensor([[-0.5000,  0.5000]])
     """
-    ball = Ball.around(inputs, epsilon, norm, valid_range)
+    ball = Ball.around(inputs, eps, norm, bounds)
     with evaluating(model):
-        _, gradient = look_up(model, ball.centre, targets, loss)
-        return ball.step(ball.centre, gradient, epsilon)
+        _, gradient = look_up(model, ball.center, targets, loss)
+        return ball.step(ball.center, gradient, eps)
 
 
 def pgd(
     model: Model,
     inputs: Tensor,
     targets: Tensor,
-    epsilon: float,
+    eps: float,
     *,
     norm: Norm = "linf",
-    valid_range: tuple[float, float] | None = None,
+    bounds: tuple[float, float] | None = None,
     loss: Loss | None = None,
     num_steps: int = 20,
     step_size: float | None = None,
@@ -84,12 +272,12 @@ def pgd(
         model: As in `fgsm`.
         inputs: As in `fgsm`.
         targets: As in `fgsm`.
-        epsilon: As in `fgsm`.
+        eps: As in `fgsm`.
         norm: As in `fgsm`.
-        valid_range: As in `fgsm`.
+        bounds: As in `fgsm`.
         loss: As in `fgsm`.
         num_steps: Steps from each start.
-        step_size: The norm of a step; by default 2.5 epsilon / num_steps.
+        step_size: The norm of a step; by default 2.5 eps / num_steps.
         num_restarts: Random starts besides the FGSM point.
         generator: Of the random starts, on the CPU; by default a new one with seed 0, so that the
             same call gives the same points.
@@ -101,21 +289,21 @@ def pgd(
         ValueError: an argument makes no sense.
         FloatingPointError: the model or its gradient is not finite.
     """
-    ball = Ball.around(inputs, epsilon, norm, valid_range)
+    ball = Ball.around(inputs, eps, norm, bounds)
     if num_steps < 1 or num_restarts < 0:
         raise ValueError(
             "num_steps must be at least 1 and num_restarts at least 0, got "
             f"{num_steps} and {num_restarts}"
         )
     if step_size is None:
-        step_size = 2.5 * epsilon / num_steps
+        step_size = 2.5 * eps / num_steps
     if not 0.0 <= step_size < math.inf:
         raise ValueError(f"step_size must be a finite number, at least 0, got {step_size!r}")
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     with evaluating(model):
-        best, gradient = look_up(model, ball.centre, targets, loss)
-        points = ball.step(ball.centre, gradient, epsilon)
+        best, gradient = look_up(model, ball.center, targets, loss)
+        points = ball.step(ball.center, gradient, eps)
         for restart in range(num_restarts + 1):
             if restart > 0:
                 points = ball.sample(generator)

@@ -1,10 +1,12 @@
-"""Arguments as users type them: one sentence for what is wrong, and the nearest name."""
+"""Arguments as users type them, with one sentence for what is wrong; and the progress bar."""
 
 import argparse
+import contextlib
 import difflib
 import math
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -18,6 +20,7 @@ __all__ = [
     "numbers",
     "output_folder",
     "positive",
+    "progress_bar",
 ]
 
 
@@ -125,3 +128,25 @@ def output_folder(path: Path) -> Path:
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{nearest} cannot be written to: choose another folder with --out")
     return folder
+
+
+@contextlib.contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[float, str], None]]:
+    """A bar for the whole of a long job, told which part is done and what is at work."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda part, words: None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        sys.stderr.write("for a progress bar: pip install 'neada[cli]'\n")
+        yield lambda part, words: None
+        return
+    layout = "{desc:22} {percentage:3.0f}%|{bar}| {elapsed} < {remaining}"
+    with tqdm(total=1.0, bar_format=layout, file=sys.stderr, dynamic_ncols=True) as bar:
+
+        def show(part: float, words: str) -> None:
+            bar.set_description_str(words, refresh=False)
+            bar.update(part - bar.n)
+
+        yield show

@@ -21,7 +21,7 @@ from neada.cli.arguments import (
     positive,
 )
 from neada.cli.train import plain_warnings
-from neada.runs.files import encode
+from neada.files import encode
 from neada.training import TrainedRun, open_run
 
 __all__ = ["add_attack", "add_certify"]
@@ -77,7 +77,7 @@ def _attack(args: argparse.Namespace) -> int:
     for name in names:
         check_choice("--attack", name, _ATTACKS)
     run, x, y = _open(args)
-    epsilons = run.config.eval_eps if args.eps is None else args.eps
+    eps = run.config.eval_eps if args.eps is None else args.eps
     norm = args.norm or run.config.eval_norm
     clip = run.config.eval_clip and not args.no_clip
     results: dict[str, attacks.RobustAccuracy] = {}
@@ -90,15 +90,15 @@ def _attack(args: argparse.Namespace) -> int:
                 run.model,
                 _chunks(x, y),
                 name,
-                epsilons,
+                eps,
                 norm=norm,
-                valid_range=run.data.valid_range if clip else None,
+                bounds=run.data.bounds if clip else None,
                 **options,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
         except FloatingPointError as error:
-            sys.stderr.write(f"neada: {error}: the run diverged, or epsilon is too large\n")
+            sys.stderr.write(f"neada: {error}: the run diverged, or eps is too large\n")
             return 1
     if args.json:
         facts = {
@@ -158,7 +158,7 @@ def add_certify(commands: Commands) -> None:
 def _certify(args: argparse.Namespace) -> int:
     run, x, y = _open(args)
     objective = robust.WRM(
-        run.model, nn.functional.cross_entropy, run.config.gamma, box=run.data.valid_range
+        run.model, nn.functional.cross_entropy, run.config.gamma, box=run.data.bounds
     )
     try:
         found = robust.certificate(objective, _chunks(x, y), rho=args.rho, gamma=args.gamma)

@@ -9,7 +9,7 @@ import torch
 
 from neada import data, plots
 from neada.cli.arguments import Commands, UsageError, add_output_options, output_folder
-from neada.runs.files import replacing
+from neada.files import replacing
 
 __all__ = ["add_data", "add_data_options"]
 
@@ -72,7 +72,7 @@ def _data(args: argparse.Namespace) -> int:
 def _draw(found: data.Dataset, path: Path) -> None:
     counts = ", ".join(f"{len(x)} {part}" for part, (x, _) in found.splits.items())
     figure = plots.contact_sheet(
-        found.x_train.numpy(), found.y_train.numpy(), f"{found.name}: {counts}"
+        found.inputs_train.numpy(), found.targets_train.numpy(), f"{found.name}: {counts}"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path.absolute()) as file:
@@ -85,20 +85,20 @@ def _show(args: argparse.Namespace, found: data.Dataset) -> None:
         "description": found.description,
         "source": found.source,
         "shape": list(found.input_shape),
-        "range": None if found.valid_range is None else list(found.valid_range),
+        "range": None if found.bounds is None else list(found.bounds),
         "num_classes": found.num_classes,
         "num_groups": found.num_groups,
         "parts": {part: len(x) for part, (x, _) in found.splits.items()},
-        "train_per_class": torch.bincount(found.y_train, minlength=found.num_classes).tolist(),
+        "train_per_class": torch.bincount(
+            found.targets_train, minlength=found.num_classes
+        ).tolist(),
         "checksums": dict(found.checksums),
     }
     if args.json:
         print(json.dumps(facts, indent=2))
         return
     parts = ", ".join(f"{size} {part}" for part, size in facts["parts"].items())
-    limits = (
-        "any numbers" if found.valid_range is None else "in [{:g}, {:g}]".format(*facts["range"])
-    )
+    limits = "any numbers" if found.bounds is None else "in [{:g}, {:g}]".format(*facts["range"])
     print(f"{found.name}: {found.description}")
     print(f"from:      {found.source}")
     print(f"samples:   {parts}")

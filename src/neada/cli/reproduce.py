@@ -17,11 +17,10 @@ from neada.cli.arguments import (
     check_choice,
     natural,
     output_folder,
+    progress_bar,
 )
-from neada.cli.progress import progress_bar
-from neada.experiments import registry
 from neada.experiments.runner import last_request
-from neada.runs.files import encode
+from neada.files import encode
 
 __all__ = ["add_report", "add_reproduce"]
 
@@ -81,7 +80,7 @@ def add_reproduce(commands: Commands) -> None:
         metavar="N",
     )
     parser.add_argument("--out", type=Path, help="the folder (default: runs/SCALE)", metavar="DIR")
-    parser.add_argument("--force", action="store_true", help="run also what is there already")
+    parser.add_argument("--overwrite", action="store_true", help="run also what is there already")
     parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
     add_output_options(parser)
     parser.set_defaults(command=_reproduce)
@@ -95,7 +94,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     names = everything if "all" in wanted else [name for name in everything if name in wanted]
     try:
         for name in names:
-            registry.configs(name, args.scale, args.seeds, args.budget)
+            experiments.configs(name, args.scale, args.seeds, args.budget)
     except ValueError as wrong:
         raise UsageError(str(wrong)) from wrong
     out = output_folder(args.out or Path("runs") / args.scale)
@@ -108,7 +107,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             seeds=args.seeds,
             budget=args.budget,
             jobs=args.jobs,
-            force=args.force,
+            overwrite=args.overwrite,
             report=show,
         )
     for folder, why in outcome.redone:

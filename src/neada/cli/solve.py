@@ -16,8 +16,8 @@ from neada.cli.arguments import (
     output_folder,
     positive,
 )
+from neada.files import encode, replacing
 from neada.runs import environment
-from neada.runs.files import encode, replacing
 
 __all__ = ["add_lists", "add_solve"]
 
@@ -90,8 +90,8 @@ def _show_solve(args: argparse.Namespace, name: str, result: neada.MinimaxResult
         "message": result.message,
         "success": bool(result.success),
         "fun": result.fun,
-        "grad_x_norm": result.grad_x_norm,
-        "gradient_mapping_norm": result.gradient_mapping_norm,
+        "grad_norm_x": result.grad_norm_x,
+        "grad_norm_y": result.grad_norm_y,
         "calls_x": result.calls_x,
         "calls_y": result.calls_y,
         "calls_value": result.calls_value,
@@ -103,8 +103,8 @@ def _show_solve(args: argparse.Namespace, name: str, result: neada.MinimaxResult
         return
     print(f"{name} by {args.method}: {result.status.name}: {result.message}")
     print(f"f = {result.fun:.8g}")
-    print(f"|x gradient| = {result.grad_x_norm:.2e}, ", end="")
-    print(f"|y gradient mapping| = {result.gradient_mapping_norm:.2e}")
+    print(f"|x gradient| = {result.grad_norm_x:.2e}, ", end="")
+    print(f"|y gradient mapping| = {result.grad_norm_y:.2e}")
     print(
         f"calls: {result.total_calls} ({result.calls_x} of x, {result.calls_y} of y, "
         f"{result.calls_value} values)"

@@ -21,11 +21,11 @@ from neada.cli.arguments import (
     numbers,
     output_folder,
     positive,
+    progress_bar,
 )
 from neada.cli.data import add_data_options
-from neada.cli.progress import progress_bar
+from neada.files import encode
 from neada.runs import Run
-from neada.runs.files import encode
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
 
 __all__ = ["accuracy_table", "add_train", "plain_warnings"]
@@ -78,7 +78,7 @@ def add_train(commands: Commands) -> None:
     for option, words in _POSITIVE.items():
         rates.add_argument(option, type=positive(option), metavar="X", help=words)
     rates.add_argument("--ball-norm", choices=("l2", "linf", "l1"), help="(default: linf)")
-    rates.add_argument("--regulariser", choices=("kl", "chi2", "none"), help="group (default: kl)")
+    rates.add_argument("--regularizer", choices=("kl", "chi2", "none"), help="group (default: kl)")
     rates.add_argument("--stop", choices=("library", "released"), help="the rule of neada-X")
     rates.add_argument("--norm", choices=("frozen", "batch"), help="batch norm in the inner loop")
     rates.add_argument("--dropout", choices=("off", "on"), help="in the inner loop")
@@ -111,7 +111,7 @@ def add_train(commands: Commands) -> None:
     run = parser.add_argument_group("the run")
     run.add_argument("--out", type=Path, metavar="DIR", help="the folder (default: under runs/)")
     run.add_argument("--resume", action="store_true", help="go on with the run in the folder")
-    run.add_argument("--force", action="store_true", help="replace the run in the folder")
+    run.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     run.add_argument("--tensorboard", action="store_true", help="metrics for TensorBoard too")
     run.add_argument(
         "--checkpoint-seconds",
@@ -129,7 +129,7 @@ _POSITIVE = {
     "--lr-y": "learning rate of the adversary",
     "--gamma": "wrm: price per squared distance (default: 1.3)",
     "--radius": "ball: its radius (default: 0.1)",
-    "--strength": "group: of the regulariser (default: 1)",
+    "--strength": "group: of the regularizer (default: 1)",
     "--stop-scale": "constant of the rule (default: 1)",
 }
 _SWITCHES = {
@@ -148,8 +148,10 @@ _NATURAL = {
 
 
 def _train(args: argparse.Namespace) -> int:
-    if args.resume and args.force:
-        raise UsageError("--resume goes on with a run and --force replaces it: give one of them")
+    if args.resume and args.overwrite:
+        raise UsageError(
+            "--resume goes on with a run and --overwrite replaces it: give one of them"
+        )
     config, out = _config_and_folder(args)
     if args.resume and not (out / "config.json").exists():
         sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
@@ -159,7 +161,7 @@ def _train(args: argparse.Namespace) -> int:
                 config,
                 out,
                 resume=args.resume,
-                overwrite=args.force,
+                overwrite=args.overwrite,
                 progress=lambda at: show(at.part, _words(at)),
                 checkpoint_seconds=args.checkpoint_seconds,
                 tensorboard=args.tensorboard,
@@ -168,8 +170,8 @@ def _train(args: argparse.Namespace) -> int:
                 show(1.0, "done")
         except FileExistsError:
             raise UsageError(
-                f"{out} holds a run already: --resume goes on with it, --force replaces it, --out "
-                "is for another folder"
+                f"{out} holds a run already: --resume goes on with it, --overwrite replaces it, "
+                "--out is for another folder"
             ) from None
         except ValueError as error:
             raise UsageError(str(error)) from error

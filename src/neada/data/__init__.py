@@ -5,7 +5,7 @@ any batch. A file that is not what it claims to be raises a `DataError` of one s
 """
 
 from neada.data.batches import Batches
-from neada.data.catalogue import load, names
 from neada.data.dataset import DataError, Dataset
+from neada.data.sources import load, names
 
 __all__ = ["Batches", "DataError", "Dataset", "load", "names"]

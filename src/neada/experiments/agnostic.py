@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from neada import plots, problems
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.races import Rules, calls_to_arrive
-from neada.experiments.rules import Array
+from neada.experiments.sweeps import Array
 from neada.runs import Run
 
 if TYPE_CHECKING:

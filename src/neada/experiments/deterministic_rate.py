@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.rates import (
     MODULUS,
     SMOOTHNESS,
@@ -29,7 +28,7 @@ from neada.experiments.rates import (
     rate_figure,
     tail_game,
 )
-from neada.experiments.rules import Array
+from neada.experiments.sweeps import Array
 from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
 from neada.problems import Problem
 from neada.runs import Run
@@ -146,7 +145,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         info = stepper.step(lambda: problem.fun(x, y))
         calls.append(stepper.total_calls)
         values.append(stepper.calls_value)
-        x_grads_sq.append(float(info.x_grad_sq))
+        x_grads_sq.append(float(info.grad_sq_x))
         inner.append(info.inner_steps)
         if len(calls) % 50 == 0:
             progress(min(1.0, stepper.total_calls / config.num_calls))

@@ -1,8 +1,8 @@
 """Errata: what is wrong or soft in the print, each shown by a small computation.
 
 The verdict "holds" means that the computation confirms what is said here about the print. What the
-print says and what should stand there is in `errata_lemma`, `errata_regret`, `errata_methods` and
-`errata_stopping`, beside the computations.
+print says and what should stand there is in `errata_theory` and `errata_methods`,
+beside the computations.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neada import plots
-from neada.experiments import errata_lemma, errata_methods, errata_regret, errata_stopping
-from neada.experiments.claim import Claim
-from neada.experiments.erratum import Erratum
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments import errata_methods, errata_theory
+from neada.experiments.errata_theory import Erratum
+from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.runs import Run
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ WHERE = "Lemma 1, Theorems 2 to 4, Algorithms 2 and 3"
 ERRATA: dict[str, Erratum] = {
     erratum.id: erratum
     for erratum in (
-        *errata_lemma.ERRATA,
-        *errata_regret.ERRATA,
+        *errata_theory.LEMMA,
+        *errata_theory.REGRET,
         *errata_methods.ERRATA,
-        *errata_stopping.ERRATA,
+        *errata_theory.STOPPING,
     )
 }
 _BUDGETS: dict[str, tuple[int, int, int]] = {
@@ -128,9 +127,9 @@ def figure(records: Sequence[Record]) -> "Figure":
 def _draw(cell: "Axes", record: Record, erratum: Erratum) -> None:
     rows = [row for row in record.rows if "curve" in row]
     names = list(dict.fromkeys(row["curve"] for row in rows))
-    for name, (colour, line) in zip(names, _LOOKS, strict=False):
+    for name, (color, line) in zip(names, _LOOKS, strict=False):
         points = [(row["x"], row["y"]) for row in rows if row["curve"] == name]
-        cell.plot(*zip(*points, strict=True), line, color=colour, lw=1.5, label=name)
+        cell.plot(*zip(*points, strict=True), line, color=color, lw=1.5, label=name)
     cell.set_title(erratum.id, fontsize=10)
     cell.set(xlabel=erratum.axes[0], ylabel=erratum.axes[1])
     cell.set(xscale=erratum.scales[0], yscale=erratum.scales[1])

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neada.experiments.erratum import Erratum, Rows, Statement, curve, measure
-from neada.experiments.rules import Array
+from neada.experiments.errata_theory import Erratum, Rows, Statement, curve, measure
+from neada.experiments.sweeps import Array
 from neada.optim import (
     AdaptiveSGD,
     AdGD,

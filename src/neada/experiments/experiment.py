@@ -1,33 +1,98 @@
-"""What an experiment is: a module with a config, runs, claims and a figure.
+"""What an experiment and a claim are, and the experiments by name.
 
-Everything that `claims` and `figure` see comes from run folders, so both can be repeated without
-running anything again.
+An experiment is a module with a config, runs, claims and a figure. Everything that `claims` and
+`figure` see comes from run folders, so both can be repeated without running anything again.
 """
 
+import difflib
 import hashlib
+import importlib
+import inspect
 import json
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
-from neada.experiments.claim import Claim
+from neada.files import encode
 from neada.runs import Run
-from neada.runs.files import encode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
     "SCALES",
+    "Claim",
     "Experiment",
     "ExperimentConfig",
     "Progress",
     "Record",
+    "Relation",
     "Scale",
+    "Verdict",
+    "configs",
+    "make",
+    "names",
     "run_folder",
 ]
+
+
+Relation = Literal["<=", ">=", "<", ">", "between"]
+Verdict = Literal["holds", "fails", "not run"]
+_COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence that a measurement can refute.
+
+    Attributes:
+        id: A short name, unique among all experiments: "quadratic/released/gda-diverges".
+        sentence: What is claimed, in our words, with the unit of the measured number.
+        where: Where in the paper it stands, or "neada" for the library's own claims.
+        measured: The number that was measured; None if the runs it needs are not there.
+        relation: How it has to stand to `expected`.
+        expected: The number to compare with; a pair (low, high) for "between".
+        seeds: How many seeds the measurement rests on; 1 where nothing is random.
+        note: What else was seen, for the reader.
+
+    Example:
+        >>> Claim("demo", "the slope", "Theorem 2", -0.46, "between", (-0.6, -0.4)).verdict
+        'holds'
+    """
+
+    id: str
+    sentence: str
+    where: str
+    measured: float | None
+    relation: Relation
+    expected: float | tuple[float, float]
+    seeds: int = 1
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the measurement agrees; a NaN agrees with nothing."""
+        if self.measured is None:
+            return "not run"
+        if isinstance(self.expected, tuple):
+            low, high = self.expected
+            return "holds" if low <= self.measured <= high else "fails"
+        return "holds" if _COMPARE[self.relation](self.measured, self.expected) else "fails"
+
+    @property
+    def expectation(self) -> str:
+        """The relation in words: "<= 0.1", "between -0.6 and -0.4"."""
+        if isinstance(self.expected, tuple):
+            return f"between {self.expected[0]:.4g} and {self.expected[1]:.4g}"
+        return f"{self.relation} {self.expected:.4g}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The claim and its verdict as plain data."""
+        return {**asdict(self), "verdict": self.verdict}
+
 
 Scale = Literal["quick", "standard", "paper"]
 SCALES: tuple[Scale, ...] = ("quick", "standard", "paper")
@@ -85,3 +150,70 @@ def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
     fingerprint = hashlib.sha256(content.encode()).hexdigest()[:8]
     label = re.sub(r"[^a-z0-9.]+", "-", config.label.lower()).strip("-")
     return out / name / "runs" / f"{label}-{fingerprint}"
+
+
+_NAMES = (
+    "quadratic",
+    "mccormick",
+    "synthetic-dro",
+    "mnist-dro",
+    "lemma",
+    "deterministic-rate",
+    "stochastic-rate",
+    "regret",
+    "high-probability",
+    "agnostic",
+    "errata",
+)
+
+
+def names() -> list[str]:
+    """The names of all experiments.
+
+    Example:
+        >>> names()[:2]
+        ['quadratic', 'mccormick']
+    """
+    return list(_NAMES)
+
+
+def make(name: str) -> Experiment:
+    """The module of an experiment.
+
+    Raises:
+        ValueError: There is none of that name; the sentence has the nearest one.
+    """
+    if name not in _NAMES:
+        near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_NAMES)}."
+        raise ValueError(f"there is no experiment {name!r}: {hint}")
+    module = importlib.import_module(f"neada.experiments.{name.replace('-', '_')}")
+    return cast(Experiment, module)
+
+
+def configs(
+    name: str, scale: Scale, seeds: int | None = None, budget: int | None = None
+) -> list[Any]:
+    """The runs of an experiment.
+
+    Args:
+        name: Which experiment.
+        scale: Which of its scales.
+        seeds: How many seeds instead of the scale's.
+        budget: Gradient calls per run instead of the scale's.
+
+    Raises:
+        ValueError: The experiment has no budget that could be replaced.
+    """
+    if budget is None:
+        return make(name).configs(scale, seeds)
+    if not _takes_budget(name):
+        others = ", ".join(other for other in _NAMES if _takes_budget(other))
+        raise ValueError(
+            f"a budget can be chosen for {others}, and not for {name}: name only those"
+        )
+    return cast(Any, make(name)).configs(scale, seeds, budget)  # type: ignore[no-any-return]
+
+
+def _takes_budget(name: str) -> bool:
+    return "budget" in inspect.signature(make(name).configs).parameters

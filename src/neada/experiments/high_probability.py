@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from neada import plots
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
-from neada.experiments.rules import Array
+from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.sweeps import Array
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
 from neada.sets import Box

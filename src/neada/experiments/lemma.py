@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neada import plots
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
-from neada.experiments.ratios import FAMILIES
-from neada.experiments.rules import Array, Family
-from neada.experiments.sweeps import Game, Rows, Sweep, play
+from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.sweeps import FAMILIES, Array, Family, Game, Rows, Sweep, play
 from neada.runs import Run
 
 if TYPE_CHECKING:

@@ -14,11 +14,19 @@ import numpy as np
 import torch
 
 from neada import plots
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
-from neada.experiments.ratios import METHODS, Setting, curves, end_level, method_name, play_ratios
-from neada.experiments.rules import Array, Family
-from neada.experiments.sweeps import Game, Sweep
+from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.sweeps import (
+    METHODS,
+    Array,
+    Family,
+    Game,
+    Setting,
+    Sweep,
+    curves,
+    end_level,
+    method_name,
+    play_ratios,
+)
 from neada.runs import Run
 
 if TYPE_CHECKING:

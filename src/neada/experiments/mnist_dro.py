@@ -11,24 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.robust_training import (
     METHODS,
     Array,
+    Line,
     Method,
+    Panel,
     Runs,
     by_seed,
     differences,
     divergences,
     drop_differences,
     falls_first,
+    figure_of,
     last,
     mean,
     of_all,
     train_into,
 )
-from neada.experiments.training_curves import Line, Panel, figure_of
 from neada.runs import Run
 from neada.training import TrainConfig
 
@@ -57,7 +58,7 @@ class Config:
     Attributes:
         method: 15 steps of the adversary per batch, or as many as NeAda's rule wants.
         lr_y: The adversary's learning rate.
-        seed: Of the initialisation and the order of the batches.
+        seed: Of the initialization and the order of the batches.
         norm: Whether batch norm uses the batch's statistics in the inner loop, or frozen ones.
         data: "mnist" with the paper's network, or "digits" with a small one.
         budget: Gradient calls of both players.
@@ -265,7 +266,7 @@ def _beside(first: Runs, second: Runs, epsilon: float) -> str:
 
 
 def figure(records: Sequence[Record]) -> "Figure":
-    """A panel per epsilon and one for the training loss; rates by dashes, methods by colour."""
+    """A panel per epsilon and one for the training loss; rates by dashes, methods by color."""
     looks = {
         ("adam-15", "batch"): (METHODS["adam-15"], "#D55E00", "o"),
         ("neada-adam", "batch"): (METHODS["neada-adam"], "#0072B2", "s"),
@@ -274,12 +275,12 @@ def figure(records: Sequence[Record]) -> "Figure":
     lines = [
         Line(
             f"{name}, {rate}",
-            colour,
+            color,
             marker,
             lr_y == _EQUAL,
             by_seed(records, method=method, norm=norm, lr_y=lr_y),
         )
-        for (method, norm), (name, colour, marker) in looks.items()
+        for (method, norm), (name, color, marker) in looks.items()
         for lr_y, rate in _RATES.items()
     ]
     part = _OWN if any(f"{_OWN}_clean" in record.rows[-1] for record in records) else _TEST

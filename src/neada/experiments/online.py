@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.experiments.rules import Array
+from neada.experiments.sweeps import Array
 
 __all__ = ["Learners", "play", "proven_bound"]
 

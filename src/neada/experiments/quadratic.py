@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neada import plots
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
-from neada.experiments.ratios import (
+from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.sweeps import (
     FAMILIES,
     METHODS,
+    Array,
+    Family,
+    Game,
+    Loop,
     Setting,
+    Sweep,
     curves,
     end_level,
     method_name,
     play_ratios,
 )
-from neada.experiments.rules import Array, Family
-from neada.experiments.sweeps import Game, Loop, Sweep
 from neada.runs import Run
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ class _Race:
     @torch.no_grad()
     def look(self, info: StepInfo, x: Tensor, y: Tensor) -> None:
         """See who has arrived at a point, and let those rest who have left the race."""
-        seen_sq = torch.maximum(torch.as_tensor(info.x_grad_sq), torch.as_tensor(info.y_mapping_sq))
+        seen_sq = torch.maximum(torch.as_tensor(info.grad_sq_x), torch.as_tensor(info.grad_sq_y))
         arrived = self.racing & (seen_sq <= self.goal**2) & (self.calls <= self.rules.budget)
         if bool(arrived.any()):
             norms = torch.maximum(*self.problem.stationarity(x, y))
@@ -154,9 +154,9 @@ class _RowsAtTheirOwnCost(NeAda):
         self.row_calls = torch.zeros(len(self.resting), dtype=torch.int64)
         self._at_work = ~self.resting
 
-    def _maximise(self, closure: Closure, t: int) -> tuple[Scalar, Tensor | None, str]:
+    def _maximize(self, closure: Closure, t: int) -> tuple[Scalar, Tensor | None, str]:
         self._at_work = self._awake()
-        result = super()._maximise(closure, t)
+        result = super()._maximize(closure, t)
         self._at_work = self._awake()
         return result
 

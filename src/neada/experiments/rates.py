@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neada import plots
-from neada.experiments.rules import Array
+from neada.experiments.sweeps import Array
 from neada.problems import Problem
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ __all__ = [
 MODULUS, SMOOTHNESS = 1.0, 10.0
 _TAIL = 0.1
 _NUM_ACCURACIES = 24
-# Okabe and Ito's colours and one more; with the markers they differ in grey as well.
-_COLOURS = (
+# Okabe and Ito's colors and one more; with the markers they differ in grey as well.
+_COLORS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2"),
     *("#D55E00", "#CC79A7", "#7F3C8D", "#8C8C8C", "#80501C"),
 )
@@ -171,12 +171,12 @@ def rate_figure(panels: Sequence[RatePanel], num_columns: int) -> "Figure":
         lowest = min(float(np.mean(error[-1])) for _, _, error in panel.curves)
         for number, (name, cost, error) in enumerate(panel.curves):
             parts = error[:, None] if error.ndim == 1 else error
-            colour, marker = _COLOURS[number % 10], _MARKERS[number % 10]
+            color, marker = _COLORS[number % 10], _MARKERS[number % 10]
             # Markers of different curves sit at different places, so that none hides another.
             every = (number * len(cost) // 60, max(1, len(cost) // 6))
             cell.plot(
                 *(cost, parts.mean(axis=1)),
-                color=colour,
+                color=color,
                 marker=marker,
                 markevery=every if len(cost) > 10 else 1,
                 markersize=5,
@@ -184,7 +184,7 @@ def rate_figure(panels: Sequence[RatePanel], num_columns: int) -> "Figure":
                 label=name,
             )
             cell.fill_between(
-                cost, parts.min(axis=1), parts.max(axis=1), color=colour, alpha=0.15, lw=0
+                cost, parts.min(axis=1), parts.max(axis=1), color=color, alpha=0.15, lw=0
             )
         law = panel.values(costs := np.geomspace(last / 100.0, last, 40))
         cell.plot(costs, 0.75 * lowest * law / law[-1], "k:", linewidth=1.6, label=panel.law)

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from neada import plots
-from neada.experiments.claim import Claim, Relation
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Relation, Scale
 from neada.experiments.online import Learners, play, proven_bound
-from neada.experiments.rules import Array
+from neada.experiments.sweeps import Array
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
 from neada.sets import Box

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from neada.experiments import registry
+from neada.experiments import experiment as registry
 from neada.experiments.experiment import Scale, run_folder
+from neada.files import read_json, write_json
 from neada.runs import Run
-from neada.runs.files import read_json, write_json
 
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
 
@@ -60,7 +60,7 @@ def reproduce(
     seeds: int | None = None,
     budget: int | None = None,
     jobs: int = 1,
-    force: bool = False,
+    overwrite: bool = False,
     report: Report | None = None,
 ) -> Outcome:
     """Compute all runs of some experiments that are not in the folder yet.
@@ -75,10 +75,10 @@ def reproduce(
         seeds: How many seeds where there is randomness; None for the scale's own number.
         budget: Gradient calls per run, for experiments that let one choose; None for the scale's.
         jobs: How many processes.
-        force: Compute also what is there already.
+        overwrite: Compute also what is there already.
         report: Hears about progress.
     """
-    tasks, redone, num_kept = pending(names, scale, out, seeds, budget, force)
+    tasks, redone, num_kept = pending(names, scale, out, seeds, budget, overwrite)
     out.mkdir(parents=True, exist_ok=True)
     settings = {"scale": scale, "seeds": seeds, "budget": budget}
     wanted = {*names, *_still_valid(last_request(out), settings)}
@@ -95,7 +95,7 @@ def pending(
     out: Path,
     seeds: int | None,
     budget: int | None,
-    force: bool,
+    overwrite: bool,
 ) -> tuple[list[Task], list[tuple[str, str]], int]:
     """The runs to do, the folders that will be redone and why, and how many are kept."""
     tasks: list[Task] = []
@@ -104,11 +104,11 @@ def pending(
     for name in names:
         for config in registry.configs(name, scale, seeds, budget):
             folder = run_folder(out, name, config)
-            trouble = "asked by force" if force else Run(folder).trouble(asdict(config))
+            trouble = "--overwrite was given" if overwrite else Run(folder).trouble(asdict(config))
             if not trouble:
                 num_kept += 1
                 continue
-            if folder.exists() and not force:
+            if folder.exists() and not overwrite:
                 redone.append((str(folder.relative_to(out)), trouble))
             tasks.append(Task(name, config))
     return tasks, redone, num_kept
@@ -135,7 +135,7 @@ def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list
 def _do(task: Task, out: Path, progress: Callable[[float], None]) -> None:
     run = Run(run_folder(out, task.experiment, task.config))
     run.start(asdict(task.config))
-    registry.get(task.experiment).run(task.config, run, progress)
+    registry.make(task.experiment).run(task.config, run, progress)
     run.seal()
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neada.experiments.claim import Claim, Relation
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Relation, Scale
 from neada.experiments.rates import (
     RatePanel,
     complexity_exponent,
@@ -22,8 +21,8 @@ from neada.experiments.rates import (
     rate_figure,
     slope,
 )
-from neada.experiments.rules import Array
 from neada.experiments.sublinear import COUNTS, SOLVERS, trajectory
+from neada.experiments.sweeps import Array
 from neada.runs import Run
 
 if TYPE_CHECKING:
@@ -116,8 +115,8 @@ def run(config: Config, run: Run, progress: Progress) -> None:
     wanted = {e: {_horizon(e)} if e else set(marks(config.num_outer).tolist()) for e in groups}
     x_sum, y_sum = np.zeros(len(batches)), np.zeros(len(batches))
     y_samples, x_samples = 0, dict.fromkeys(groups, 0)
-    for t, (num_inner, x_grad_sq, y_error_sq) in zip(range(config.num_outer), steps, strict=False):
-        x_sum += x_grad_sq
+    for t, (num_inner, grad_sq_x, y_error_sq) in zip(range(config.num_outer), steps, strict=False):
+        x_sum += grad_sq_x
         y_sum += y_error_sq
         y_samples += num_inner
         for number, epsilon in enumerate(groups):

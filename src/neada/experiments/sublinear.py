@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from neada.experiments.experiment import Scale
-from neada.experiments.rules import Array
+from neada.experiments.sweeps import Array
 from neada.stopping import InnerSteps
 
 __all__ = [
@@ -64,7 +64,7 @@ def trajectory(
     while True:
         num_inner = int(count(t))
         noise = rng.standard_normal((num_inner, num_rows))
-        y = solver.maximise(y, x, noise)
+        y = solver.maximize(y, x, noise)
         gradient = -TAIL * x * (1.0 + x * x) ** (-TAIL / 2.0 - 1.0) + y - x
         best = np.clip(x, -Y_RADIUS, Y_RADIUS)
         yield num_inner, gradient**2, (y - best) ** 2
@@ -76,7 +76,7 @@ def trajectory(
 
 @dataclass
 class InnerSolver(ABC):
-    """Maximises -(y - target)^2 / 2 with noisy gradients, for every run at the same time.
+    """Maximizes -(y - target)^2 / 2 with noisy gradients, for every run at the same time.
 
     Attributes:
         average: None to answer with the last iterate, or the decay of the average of the iterates:
@@ -86,7 +86,7 @@ class InnerSolver(ABC):
     average: float | None = None
     start: Array = field(default_factory=lambda: np.empty(0), init=False)
 
-    def maximise(self, y: Array, target: Array, noise: Array) -> Array:
+    def maximize(self, y: Array, target: Array, noise: Array) -> Array:
         """One inner loop.
 
         Args:

@@ -6,16 +6,107 @@ loop of the authors' scripts does for one run, with `torch.optim`'s arithmetic; 
 against that loop and against `neada.NeAda`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.experiments.rules import Array, Family, Rule
+from neada.experiments.experiment import Progress, Record
+from neada.runs import Run
 
-__all__ = ["Game", "Loop", "Rows", "Sweep", "play"]
+__all__ = [
+    "FAMILIES",
+    "METHODS",
+    "Array",
+    "Family",
+    "Game",
+    "Loop",
+    "Rows",
+    "Rule",
+    "Setting",
+    "Sweep",
+    "curves",
+    "end_level",
+    "method_name",
+    "play",
+    "play_ratios",
+]
+
+
+Array = NDArray[np.float64]
+Family = Literal["gda", "adagrad", "adam", "amsgrad"]
+
+
+@dataclass
+class Rule:
+    """One player's update for `num_rows` runs, or for both players of them one after the other.
+
+    Attributes:
+        family: "gda" (plain steps), "adagrad", "adam", "amsgrad".
+        lr: The learning rate of each row.
+        eps: Added to the root of the second moment.
+        bias_correction: Whether Adam's moments are corrected for their start at zero.
+        beta: Momentum of Adam and AMSGrad.
+        gamma: Decay of their second moment.
+    """
+
+    family: Family
+    lr: Array
+    eps: float
+    bias_correction: bool = True
+    beta: float = 0.9
+    gamma: float = 0.999
+    _memory: dict[str, Array] = field(default_factory=dict)
+
+    def step(self, gradient: Array, rows: slice | NDArray[np.intp] = slice(None)) -> Array:
+        """What to subtract from the points of these rows, given their gradients.
+
+        Args:
+            gradient: One gradient per row that moves, of what is minimized.
+            rows: Which rows move; all by default.
+        """
+        lr = self.lr[rows, None]
+        if self.family == "gda":
+            return lr * gradient
+        if self.family == "adagrad":
+            total = self._remembered("total", gradient, rows) + gradient * gradient
+            self._memory["total"][rows] = total
+            return lr * self._ratio(gradient, np.sqrt(total) + self.eps)
+        return self._adam_step(gradient, rows, lr)
+
+    def _adam_step(self, gradient: Array, rows: slice | NDArray[np.intp], lr: Array) -> Array:
+        mean = self._remembered("mean", gradient, rows)
+        mean = mean + (gradient - mean) * (1.0 - self.beta)
+        square = self._remembered("square", gradient, rows) * self.gamma
+        square += (1.0 - self.gamma) * gradient * gradient
+        self._memory["mean"][rows] = mean
+        self._memory["square"][rows] = square
+        if self.family == "amsgrad":
+            square = np.maximum(self._remembered("largest", gradient, rows), square)
+            self._memory["largest"][rows] = square
+        if not self.bias_correction:
+            return lr * self._ratio(mean, np.sqrt(square) + self.eps)
+        if "count" not in self._memory:
+            self._memory["count"] = np.zeros(len(self.lr))
+        count = self._memory["count"][rows, None] + 1.0
+        self._memory["count"][rows] = count[:, 0]
+        root = np.sqrt(square) / np.sqrt(1.0 - self.gamma**count) + self.eps
+        return lr / (1.0 - self.beta**count) * self._ratio(mean, root)
+
+    def _remembered(self, name: str, like: Array, rows: slice | NDArray[np.intp]) -> Array:
+        if name not in self._memory:
+            self._memory[name] = np.zeros((len(self.lr), like.shape[1]))
+        return self._memory[name][rows]
+
+    def _ratio(self, numerator: Array, denominator: Array) -> Array:
+        """Division with 0/0 = 0, which is how the paper's rules without eps begin."""
+        if self.eps > 0.0:
+            return numerator / denominator
+        start = np.zeros_like(numerator)
+        return np.divide(numerator, denominator, out=start, where=denominator != 0.0)
+
 
 Loop = Literal["released", "text"]
 _NOISE_BLOCK = 512
@@ -219,3 +310,108 @@ class _Recorder:
         self._peak = norms
         self._next += 1
         self._heard(self._next / len(self._at))
+
+
+FAMILIES: dict[Family, str] = {
+    "adam": "Adam",
+    "amsgrad": "AMSGrad",
+    "adagrad": "AdaGrad",
+    "gda": "GDA",
+}
+METHODS: tuple[tuple[Family, bool], ...] = tuple(
+    (family, nested) for nested in (False, True) for family in FAMILIES
+)
+
+
+def method_name(family: Family, nested: bool) -> str:
+    """The name in legends: "Adam", "NeAda-Adam".
+
+    Example:
+        >>> method_name("amsgrad", True)
+        'NeAda-AMSGrad'
+    """
+    return f"NeAda-{FAMILIES[family]}" if nested else FAMILIES[family]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a figure fixes for all its methods.
+
+    Attributes:
+        lr_y: The learning rate of y; that of x is lr_y divided by the ratio.
+        num_points: How many points of each curve are kept.
+    """
+
+    lr_y: float
+    num_points: int
+
+
+def play_ratios(
+    game: Game,
+    starts: tuple[Array, Array],
+    sweep: Sweep,
+    budgets: Sequence[tuple[float, int]],
+    setting: Setting,
+    noise_seeds: Sequence[int],
+    run: Run,
+    progress: Progress,
+) -> None:
+    """Play every ratio from every start as one batch, and write the curves.
+
+    A row of the metrics has the ratio, the calls, and for every seed the norm of the x gradient
+    and its largest value since the row before.
+
+    Args:
+        game: The problem.
+        starts: x and y of every seed.
+        sweep: The method.
+        budgets: The ratios, each with its number of gradient calls.
+        setting: What the figure fixes.
+        noise_seeds: One per start; ratios of the same seed see the same noise.
+        run: Where the rows go.
+        progress: Hears which part is done.
+    """
+    num_seeds, num_ratios = len(starts[0]), len(budgets)
+    ratios = np.repeat([ratio for ratio, _ in budgets], num_seeds)
+    grids = {ratio: _grid(budget, setting.num_points) for ratio, budget in budgets}
+    at = np.unique(np.concatenate(list(grids.values())))
+    rows = Rows(
+        x=np.tile(starts[0], (num_ratios, 1)),
+        y=np.tile(starts[1], (num_ratios, 1)),
+        lr_x=setting.lr_y / ratios,
+        lr_y=np.full(len(ratios), setting.lr_y),
+        noise=tuple(np.random.default_rng(seed) for _ in budgets for seed in noise_seeds),
+    )
+    norms, peaks = play(game, rows, sweep, at, progress)
+    for number, (ratio, _) in enumerate(budgets):
+        mine = slice(number * num_seeds, (number + 1) * num_seeds)
+        wanted = np.isin(at, grids[ratio])
+        # Peaks between points of other ratios' grids belong to the next point of this one.
+        groups = np.searchsorted(grids[ratio], at[at <= grids[ratio][-1]])
+        own = np.zeros((len(grids[ratio]), num_seeds))
+        np.maximum.at(own, groups, peaks[at <= grids[ratio][-1]][:, mine])
+        run.append(
+            [
+                {"ratio": ratio, "calls": int(calls), "grad_x": list(norm), "peak": list(peak)}
+                for calls, norm, peak in zip(
+                    at[wanted], norms[wanted][:, mine].tolist(), own.tolist(), strict=True
+                )
+            ]
+        )
+
+
+def _grid(budget: int, num_points: int) -> Any:
+    return np.unique(np.linspace(0, budget, min(num_points, budget) + 1).astype(np.intp))
+
+
+def curves(record: Record, ratio: float, column: str = "grad_x") -> tuple[Array, Array]:
+    """The calls, and one column of a ratio as an array of shape (points, seeds)."""
+    rows = [row for row in record.rows if row["ratio"] == ratio]
+    return np.array([row["calls"] for row in rows]), np.array([row[column] for row in rows])
+
+
+def end_level(record: Record, ratio: float) -> Array:
+    """For every seed the largest norm within the last tenth of the calls."""
+    calls, peaks = curves(record, ratio, "peak")
+    level: Array = peaks[calls > 0.9 * calls[-1]].max(axis=0)
+    return level

@@ -1,7 +1,7 @@
 """Figure 3: distributionally robust training on the paper's synthetic data.
 
 Two methods and two learning rates of the adversary, many seeds; every seed has its own data, its
-own initialisation and its own order of batches. The inner loop is that of the authors' scripts.
+own initialization and its own order of batches. The inner loop is that of the authors' scripts.
 Their data generator is not: it fills its last rows with copies of one point, which changes what an
 accuracy means. Here accuracies are compared with the share of the larger class (70.8 %), which a
 constant answer has under every attack.
@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neada.experiments.claim import Claim
-from neada.experiments.experiment import Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.robust_training import (
     METHODS,
     Array,
+    Line,
     Method,
+    Panel,
     Runs,
     by_seed,
     differences,
@@ -25,13 +26,13 @@ from neada.experiments.robust_training import (
     drop_differences,
     end_loss,
     falls_first,
+    figure_of,
     last,
     mean,
     of_all,
     quotient,
     train_into,
 )
-from neada.experiments.training_curves import Line, Panel, figure_of
 from neada.runs import Run
 from neada.training import TrainConfig
 
@@ -72,7 +73,7 @@ class Config:
     Attributes:
         method: 15 steps of the adversary per batch, or as many as NeAda's rule wants.
         lr_y: The adversary's learning rate.
-        seed: Of the data, the initialisation and the order of the batches.
+        seed: Of the data, the initialization and the order of the batches.
         budget: Gradient calls of both players.
         lr_x: The model's learning rate.
         gamma: The price per squared distance.

@@ -4,22 +4,16 @@ They know nothing of min-max. What each needs to know about the problem stands i
 and in one table of the documentation.
 """
 
-from neada.optim.adagrad import GeneralizedAdaGrad
+from neada.optim.adagrad import GeneralizedAdaGrad, SCAdaNGD
 from neada.optim.adaptive_sgd import AdaptiveSGD
 from neada.optim.adgd import AdGD
-from neada.optim.backtracking import Backtracking
-from neada.optim.cocob import COCOB
-from neada.optim.coin_betting import CoinBetting
+from neada.optim.base import PlayerOptimizer
+from neada.optim.betting import COCOB, KT, CoinBetting, FreeRex
 from neada.optim.dog import DoG, DoWG
-from neada.optim.freerex import FreeRex
-from neada.optim.hazan_kakade import HazanKakade
-from neada.optim.kt import KT
 from neada.optim.lbfgs import LBFGS
+from neada.optim.line_search import Backtracking, StochasticLineSearch
 from neada.optim.parameter_free import ParameterFreeResult, parameter_free_sgd
-from neada.optim.player import PlayerOptimizer
-from neada.optim.polyak import SPS, DecSPS, Polyak
-from neada.optim.sc_adangd import SCAdaNGD
-from neada.optim.stochastic_line_search import StochasticLineSearch
+from neada.optim.polyak import SPS, DecSPS, HazanKakade, Polyak
 from neada.tensors import NonFiniteGradient
 
 __all__ = [

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.optim.arguments import check_choice, check_number
+from neada.checks import check_choice, check_number
+from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
-from neada.optim.player import Active, Group, PlayerOptimizer
 from neada.scalars import Scalar, divide, is_finite, maximum, minimum, sqrt, where
 from neada.sets import Set
 

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import Optimizer
 
-from neada.optim.player import PlayerOptimizer
+from neada.optim.base import PlayerOptimizer
 from neada.sets import Set
 
 __all__ = ["constrain", "constraints"]

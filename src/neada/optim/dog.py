@@ -9,9 +9,9 @@ import torch
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.optim.arguments import check_number
+from neada.checks import check_number
+from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
-from neada.optim.player import Active, Group, PlayerOptimizer
 from neada.scalars import Scalar, maximum, sqrt
 from neada.sets import Set
 

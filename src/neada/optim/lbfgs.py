@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.optim.arguments import check_number
-from neada.optim.memory import Keep
+from neada.checks import check_number
+from neada.optim.base import Active, Group, Keep, PlayerOptimizer
 from neada.optim.objective import Objective
-from neada.optim.player import Active, Group, PlayerOptimizer
 from neada.scalars import (
     Flag,
     Scalar,
@@ -45,7 +44,7 @@ class LBFGS(PlayerOptimizer):
     with :math:`H_k` built from at most `history` pairs :math:`(s, u)` of displacements and changes
     of gradient, cautiously: only where :math:`\langle s, u\rangle > 0`. Every call of `step`
     receives value and gradient at one point and proposes the next: if the proposal before was too
-    long (its slope or its value says so), it is shortened towards the minimiser along the line;
+    long (its slope or its value says so), it is shortened towards the minimizer along the line;
     otherwise it is accepted and a new direction is taken. No evaluation is made besides.
 
     Needs to know: nothing; needs the value at every step, which comes with the gradient.
@@ -250,7 +249,7 @@ class LBFGS(PlayerOptimizer):
 
 
 def _shortened(numbers: dict[str, Any], slope: Scalar) -> Scalar:
-    """The step to the minimiser of the parabola through both slopes, within safe limits."""
+    """The step to the minimizer of the parabola through both slopes, within safe limits."""
     step, start = numbers["step"], -numbers["slope"]
     upwards = where(is_finite(slope), maximum(slope, 0.0), 0.0)
     best = step * divide(start, start + upwards)

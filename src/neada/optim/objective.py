@@ -1,4 +1,4 @@
-"""The value of the objective, as a one-player optimizer sees it: always to be minimised."""
+"""The value of the objective, as a one-player optimizer sees it: always to be minimized."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ Closure = Callable[[], "Tensor | float"]
 
 
 class Objective:
-    """The value at the current point, and at trial points, with the sign of a minimisation.
+    """The value at the current point, and at trial points, with the sign of a minimization.
 
     There are two ways to supply values. A stepper hands over the value it already has and a
     closure that only evaluates, which is then called under `no_grad`. A torch user passes the
@@ -25,7 +25,7 @@ class Objective:
 
     Args:
         params: The tensors whose gradients a trial must not disturb.
-        sign: 1 for a minimising player, -1 for a maximising one.
+        sign: 1 for a minimizing player, -1 for a maximizing one.
         rowwise: Whether values come one per row.
         value: The value at the current point, or None if nobody knows it.
         closure: Evaluates the objective at the current content of the parameters, or None.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.optim.arguments import check_number
+from neada.checks import check_number
 from neada.optim.objective import Closure
 from neada.sets import Set
 
@@ -60,7 +60,7 @@ def parameter_free_sgd(
 
     Args:
         closure: Evaluates the objective and calls backward.
-        params: The tensors to optimise.
+        params: The tensors to optimize.
         budget: How many gradients may be evaluated.
         lr_eps: A step size that is too small for sure.
         alpha: Weight of the summed squared gradients; 3 for deterministic gradients.

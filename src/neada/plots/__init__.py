@@ -1,10 +1,8 @@
 """Figures from numbers; the only importer of matplotlib, which is an extra."""
 
-from neada.plots.curves import Curve, Panel, curves_figure
-from neada.plots.heat_maps import HeatMap, heat_maps_figure
-from neada.plots.history import history_figure
+from neada.plots.curves import Curve, HeatMap, Panel, curves_figure, heat_maps_figure
 from neada.plots.images import contact_sheet
-from neada.plots.style import method_style, new_figure, save, shared_legend
+from neada.plots.style import history_figure, method_style, new_figure, save, shared_legend
 
 __all__ = [
     "Curve",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["contact_sheet"]
 
 # Dark and light enough apart to be told in grey, as are the markers.
-_COLOURS = ("#1f3b73", "#e07b00", "#009E73", "#CC79A7", "#56B4E9", "#7F3C8D")
+_COLORS = ("#1f3b73", "#e07b00", "#009E73", "#CC79A7", "#56B4E9", "#7F3C8D")
 _MARKERS = ("o", "^", "s", "D", "v", "P")
 _MOST_POINTS = 2000
 
@@ -79,7 +79,7 @@ def _scatter(x: NDArray[Any], y: NDArray[Any], title: str) -> "Figure":
         across, up = x[y == label].T
         axes.plot(
             *(across, up, _MARKERS[number % len(_MARKERS)]),
-            color=_COLOURS[number % len(_COLOURS)],
+            color=_COLORS[number % len(_COLORS)],
             markersize=3.5,
             markeredgewidth=0.0,
             alpha=0.7,

@@ -1,19 +1,23 @@
-"""One look for all figures: a colour and a marker per method, solid if nested, dashed if not."""
+"""One look for all figures, and the figure of one solve."""
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["method_style", "new_figure", "save", "shared_legend"]
+__all__ = ["history_figure", "method_style", "new_figure", "save", "shared_legend"]
 
-# Okabe and Ito's palette, which the colour-blind can tell apart; markers do the same in grey.
+
+# Okabe and Ito's palette, which the color-blind can tell apart; markers do the same in grey.
 _STYLES = {
     "adam": ("#D55E00", "o"),
     "amsgrad": ("#0072B2", "s"),
@@ -23,7 +27,7 @@ _STYLES = {
     "extragradient": ("#E69F00", "P"),
     "backtracking": ("#56B4E9", "X"),
 }
-_OTHER_COLOURS = ("#7F3C8D", "#A5AA24", "#80501C", "#1B9E9E", "#B2182B", "#4A6FE3", "#8C8C8C")
+_OTHER_COLORS = ("#7F3C8D", "#A5AA24", "#80501C", "#1B9E9E", "#B2182B", "#4A6FE3", "#8C8C8C")
 _OTHER_MARKERS = ("<", ">", "p", "h", "*", "d", "H")
 _NESTED = "NeAda"
 
@@ -40,13 +44,13 @@ def method_style(method: str) -> dict[str, Any]:
     nested = method.startswith(_NESTED)
     base = method.removeprefix(_NESTED).strip("- ").lower()
     if base in _STYLES:
-        colour, marker = _STYLES[base]
+        color, marker = _STYLES[base]
     else:
         number = zlib.crc32(base.encode())
-        colour = _OTHER_COLOURS[number % len(_OTHER_COLOURS)]
+        color = _OTHER_COLORS[number % len(_OTHER_COLORS)]
         marker = _OTHER_MARKERS[number // 7 % len(_OTHER_MARKERS)]
     return {
-        "color": colour,
+        "color": color,
         "marker": marker,
         "linestyle": "-" if nested else "--",
         "linewidth": 1.7 if nested else 1.3,
@@ -104,3 +108,42 @@ def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Pa
     with matplotlib.rc_context({"svg.hashsalt": "neada"}):
         figure.savefig(paths[1], metadata={"Date": None})
     return paths
+
+
+# Dark blue and orange differ in lightness too, so the picture survives grey and color blindness.
+_X_COLOR, _Y_COLOR = "#1f3b73", "#e07b00"
+
+
+def history_figure(history: Mapping[str, NDArray[Any]], tol: float | None = None) -> "Figure":
+    """Both norms of a solve against the calls spent, on a logarithmic axis.
+
+    Args:
+        history: The columns "calls", "grad_norm_x" and "grad_norm_y".
+        tol: Where the tolerance is drawn, if anywhere.
+
+    Raises:
+        ImportError: matplotlib is not installed; the sentence says how to get it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'neada[plots]'") from error
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    calls = history["calls"]
+    for name, label, color, line in (
+        ("grad_norm_x", "x gradient", _X_COLOR, "-"),
+        ("grad_norm_y", "y gradient mapping", _Y_COLOR, "--"),
+    ):
+        norms = np.asarray(history[name], dtype=float)
+        worst = norms if norms.ndim == 1 else norms.max(axis=1)
+        # An exact zero has no place on a logarithmic axis: it is shown at the smallest number.
+        axes.plot(calls, np.maximum(worst, 1e-17), line, color=color, label=label, marker=".")
+    if tol is not None:
+        axes.axhline(tol, color="0.5", linewidth=0.8, label="tolerance")
+    axes.set_yscale("log")
+    axes.set_xlabel("gradient and value calls")
+    axes.set_ylabel("norm")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    return figure

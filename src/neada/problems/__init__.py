@@ -12,7 +12,7 @@ function here. All are deterministic functions of their options: data come from 
 of their own.
 """
 
-from neada.problems.auc import auc_maximisation
+from neada.problems.base import Problem
 from neada.problems.couplings import (
     ball_constrained,
     bilinear,
@@ -21,14 +21,18 @@ from neada.problems.couplings import (
 )
 from neada.problems.games import dirac_gan, nonconvex_pl, stackelberg
 from neada.problems.paper import mccormick, quadratic
-from neada.problems.problem import Problem
 from neada.problems.quadratics import nc_sc_quadratic
-from neada.problems.regression import robust_least_squares, robust_logistic, wrm_logistic
+from neada.problems.regression import (
+    auc_maximization,
+    robust_least_squares,
+    robust_logistic,
+    wrm_logistic,
+)
 from neada.problems.zoo import make, names
 
 __all__ = [
     "Problem",
-    "auc_maximisation",
+    "auc_maximization",
     "ball_constrained",
     "bilinear",
     "bounded_nonconvex",

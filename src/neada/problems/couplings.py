@@ -3,18 +3,19 @@
 import torch
 from torch import Tensor
 
-from neada.problems.ingredients import (
+from neada.problems.base import (
+    Problem,
     bounded_bumps,
     check_count,
     check_positive,
     joint_smoothness,
+    per_row,
     project_rows,
     random_generator,
     random_vector,
     spectral_norm,
     with_singular_values,
 )
-from neada.problems.problem import Problem, per_row
 from neada.sets import L2Ball, Set, Simplex
 
 __all__ = ["ball_constrained", "bilinear", "bounded_nonconvex", "simplex_constrained"]

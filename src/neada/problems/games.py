@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from neada.problems.ingredients import (
+from neada.problems.base import (
+    Problem,
     check_count,
     check_positive,
     increasing_root,
@@ -15,7 +16,6 @@ from neada.problems.ingredients import (
     random_vector,
     with_singular_values,
 )
-from neada.problems.problem import Problem
 
 __all__ = ["dirac_gan", "nonconvex_pl", "stackelberg"]
 

@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from neada.problems.ingredients import check_positive, joint_smoothness
-from neada.problems.problem import Problem
+from neada.problems.base import Problem, check_positive, joint_smoothness
 
 __all__ = ["mccormick", "quadratic"]
 

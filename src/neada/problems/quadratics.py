@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from neada.problems.ingredients import (
+from neada.problems.base import (
+    Problem,
     check_count,
     check_positive,
     orthogonal,
@@ -12,7 +13,6 @@ from neada.problems.ingredients import (
     spectral_norm,
     with_singular_values,
 )
-from neada.problems.problem import Problem
 
 __all__ = ["nc_sc_quadratic"]
 

@@ -1,4 +1,4 @@
-"""Robust regressions on generated data: perturbed targets, weights of samples, perturbed inputs."""
+"""Problems with data: robust regression and classification, AUC maximization."""
 
 import math
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from neada.problems.ingredients import (
+from neada.problems.base import (
+    Problem,
     bounded_bumps,
     check_count,
     check_positive,
@@ -17,10 +18,9 @@ from neada.problems.ingredients import (
     random_vector,
     spectral_norm,
 )
-from neada.problems.problem import Problem
 from neada.sets import L2Ball, Simplex
 
-__all__ = ["robust_least_squares", "robust_logistic", "wrm_logistic"]
+__all__ = ["auc_maximization", "robust_least_squares", "robust_logistic", "wrm_logistic"]
 
 
 def robust_least_squares(
@@ -35,7 +35,7 @@ def robust_least_squares(
     (\lambda - 1)` and :math:`\Phi(x) = \frac{\lambda}{\lambda - 1} \frac{1}{2n} |Ax - b|^2`, so the
     solution is that of least squares. Convex in x.
 
-    Source: El Ghaoui & Lebret 1997; this penalised form is from Yang, Kiyavash & He 2020.
+    Source: El Ghaoui & Lebret 1997; this penalized form is from Yang, Kiyavash & He 2020.
 
     Args:
         num_samples: n, the dimension of y.
@@ -82,10 +82,10 @@ def robust_logistic(
     num_samples: int = 40,
     dim_x: int = 5,
     penalty: float = 1.0,
-    regularisation: float = 0.01,
+    regularization: float = 0.01,
     seed: int = 0,
 ) -> Problem:
-    r"""Logistic regression for the worst weights of the samples, with a nonconvex regulariser.
+    r"""Logistic regression for the worst weights of the samples, with a nonconvex regularizer.
 
     .. math::
         f(x, y) = \sum_i y_i \log(1 + e^{-b_i a_i^T x}) - \tfrac{\rho}{2} |y - \tfrac1n 1|^2
@@ -102,13 +102,13 @@ def robust_logistic(
         num_samples: n, the dimension of y, at least 10.
         dim_x: The number of features.
         penalty: rho.
-        regularisation: lambda.
+        regularization: lambda.
         seed: Of the data.
     """
     check_count("num_samples", num_samples, least=10)
     check_count("dim_x", dim_x)
     check_positive("penalty", penalty)
-    check_positive("regularisation", regularisation)
+    check_positive("regularization", regularization)
     n, sharpness = num_samples, 10.0
     features, labels = _labelled_data(n, dim_x, random_generator(seed))
     signed = labels[:, None] * features
@@ -119,13 +119,13 @@ def robust_logistic(
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         weighted = (y * losses(x) - 0.5 * penalty * (y - 1.0 / n).square()).sum(-1)
-        return weighted + regularisation * bounded_bumps(x, sharpness)
+        return weighted + regularization * bounded_bumps(x, sharpness)
 
     def best_response(x: Tensor) -> Tensor:
         return project_rows(rows, 1.0 / n + losses(x.detach()) / penalty)
 
-    most_convex = float(features.square().sum(1).max()) / 4 + 2.0 * regularisation * sharpness
-    most_concave = regularisation * sharpness / 2
+    most_convex = float(features.square().sum(1).max()) / 4 + 2.0 * regularization * sharpness
+    most_concave = regularization * sharpness / 2
     return Problem(
         name="robust_logistic",
         fun=fun,
@@ -215,3 +215,100 @@ def _labelled_data(num: int, dim: int, generator: torch.Generator) -> tuple[Tens
     rule = random_vector(dim, generator)
     scores = features @ (rule / rule.norm()) + 0.5 * random_vector(num, generator)
     return features, torch.where(scores >= 0.0, 1.0, -1.0).double()
+
+
+def auc_maximization(
+    *,
+    num_positive: int = 25,
+    num_negative: int = 75,
+    num_features: int = 8,
+    regularization: float = 0.01,
+    seed: int = 0,
+) -> Problem:
+    r"""The square surrogate of the AUC of a linear score, without pairs of samples.
+
+    .. math::
+        f(x, y) = p(1-p) \bigl[ E_+(w^T z - a)^2 + E_-(w^T z - b)^2
+        + 2(1 + y)\, m(w) - y^2 \bigr] + \tfrac{\lambda}{2} |w|^2,
+        \quad m(w) = E_- w^T z - E_+ w^T z
+
+    Here :math:`x = (w, a, b)`, p is the share of positive samples, and :math:`E_\pm` are means
+    over a class. A quadratic, convex in x, strongly concave in the one-dimensional y with
+    :math:`\mu = 2p(1-p)`; :math:`y^*(x) = m(w)`. Minimized over a and b, :math:`\Phi` is
+    :math:`p(1-p)\,(E(1 - w^T(z_+ - z_-))^2 - 1)` plus the regularizer, which makes the solution
+    unique.
+
+    Source: Ying, Wen & Lyu 2016.
+
+    Args:
+        num_positive: Samples of the rarer class.
+        num_negative: Samples of the other class.
+        num_features: The dimension of w.
+        regularization: lambda.
+        seed: Of the data: two Gaussian classes with different means.
+    """
+    check_count("num_positive", num_positive)
+    check_count("num_negative", num_negative)
+    check_count("num_features", num_features)
+    check_positive("regularization", regularization)
+    d, generator = num_features, random_generator(seed)
+    mean = random_vector(d, generator)
+    positive = torch.randn(num_positive, d, generator=generator, dtype=torch.float64)
+    positive += mean / mean.norm()
+    negative = torch.randn(num_negative, d, generator=generator, dtype=torch.float64)
+    share = num_positive / (num_positive + num_negative)
+    scale = share * (1.0 - share)
+
+    def spread_and_gap(x: Tensor) -> tuple[Tensor, Tensor]:
+        w, a, b = x[..., :d], x[..., d : d + 1], x[..., d + 1 :]
+        above, below = w @ positive.T.to(x), w @ negative.T.to(x)
+        spread = (above - a).square().mean(-1) + (below - b).square().mean(-1)
+        return spread, below.mean(-1) - above.mean(-1)
+
+    def regularizer(x: Tensor) -> Tensor:
+        return 0.5 * regularization * x[..., :d].square().sum(-1)
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        (spread, gap), dual = spread_and_gap(x), y[..., 0]
+        return scale * (spread + 2.0 * (1.0 + dual) * gap - dual.square()) + regularizer(x)
+
+    def phi(x: Tensor) -> Tensor:
+        spread, gap = spread_and_gap(x)
+        return scale * (spread + 2.0 * gap + gap.square()) + regularizer(x)
+
+    def best_response(x: Tensor) -> Tensor:
+        return spread_and_gap(x.detach())[1].unsqueeze(-1)
+
+    between = positive.mean(0) - negative.mean(0)
+    within = torch.cov(positive.T, correction=0) + torch.cov(negative.T, correction=0)
+    ridge = regularization / (2.0 * scale) * torch.eye(d, dtype=torch.float64)
+    w = torch.linalg.solve(within.reshape(d, d) + between.outer(between) + ridge, between)
+    x_star = torch.cat([w, (positive.mean(0) @ w).view(1), (negative.mean(0) @ w).view(1)])
+    return Problem(
+        name="auc_maximization",
+        fun=fun,
+        x0=torch.full((d + 2,), 0.5, dtype=torch.float64),
+        y0=torch.zeros(1, dtype=torch.float64),
+        description="square surrogate of the AUC of a linear score, saddle form",
+        reference="Ying, Wen & Lyu, Stochastic Online AUC Maximization, NeurIPS 2016",
+        smoothness=spectral_norm(_hessian(positive, negative, scale, regularization)),
+        strong_concavity=2.0 * scale,
+        best_response=best_response,
+        phi=phi,
+        solution=(x_star, best_response(x_star)),
+    )
+
+
+def _hessian(positive: Tensor, negative: Tensor, scale: float, regularization: float) -> Tensor:
+    """The constant Hessian in (w, a, b, y)."""
+    d = positive.shape[1]
+    up, down = positive.mean(0), negative.mean(0)
+    hessian = torch.zeros(d + 3, d + 3, dtype=torch.float64)
+    second_moments = positive.T @ positive / len(positive) + negative.T @ negative / len(negative)
+    hessian[:d, :d] = second_moments
+    for i, column in enumerate((-up, -down, down - up)):
+        hessian[:d, d + i] = hessian[d + i, :d] = column
+        hessian[d + i, d + i] = -1.0 if i == 2 else 1.0
+    hessian *= 2.0 * scale
+    hessian[:d, :d].diagonal().add_(regularization)
+    return hessian

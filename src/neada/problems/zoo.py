@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from neada.problems.auc import auc_maximisation
+from neada.problems.base import Problem
 from neada.problems.couplings import (
     ball_constrained,
     bilinear,
@@ -14,9 +14,13 @@ from neada.problems.couplings import (
 )
 from neada.problems.games import dirac_gan, nonconvex_pl, stackelberg
 from neada.problems.paper import mccormick, quadratic
-from neada.problems.problem import Problem
 from neada.problems.quadratics import nc_sc_quadratic
-from neada.problems.regression import robust_least_squares, robust_logistic, wrm_logistic
+from neada.problems.regression import (
+    auc_maximization,
+    robust_least_squares,
+    robust_logistic,
+    wrm_logistic,
+)
 
 __all__ = ["make", "names"]
 
@@ -34,7 +38,7 @@ _ZOO: dict[str, tuple[Callable[..., Problem], dict[str, Any]]] = {
     "robust_least_squares": (robust_least_squares, {}),
     "robust_logistic": (robust_logistic, {}),
     "wrm_logistic": (wrm_logistic, {}),
-    "auc_maximisation": (auc_maximisation, {}),
+    "auc_maximization": (auc_maximization, {}),
     "dirac_gan": (dirac_gan, {}),
     "nonconvex_pl": (nonconvex_pl, {}),
     "stackelberg": (stackelberg, {}),

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from neada.report.content import Section, collect
+from neada.files import write_json, write_text
+from neada.report.content import Section, as_data, collect, summary, verdict_table
 from neada.report.page import page
-from neada.report.table import as_data, summary, verdict_table
-from neada.runs.files import write_json, write_text
 
 __all__ = ["Section", "as_data", "collect", "page", "summary", "verdict_table", "write"]
 

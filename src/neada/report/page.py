@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from neada.experiments.claim import Claim
-from neada.report.content import RunLine, Section
-from neada.report.table import measured_text, summary
+from neada.experiments.experiment import Claim
+from neada.report.content import RunLine, Section, measured_text, summary
 
 __all__ = ["page"]
 

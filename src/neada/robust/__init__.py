@@ -1,7 +1,7 @@
 """Robust training of any network: objectives whose y is an adversary.
 
-`WRM` perturbs the inputs at a price, `NormBall` within a distance, and `GroupDRO` shifts the
-mixture of groups. Each has a `step` for a loop of one's own:
+`WRM` perturbs the inputs at a price, `AdversarialTraining` within a distance, and `GroupDRO`
+shifts the mixture of groups. Each has a `step` for a loop of one's own:
 
 >>> import torch
 >>> from torch import nn
@@ -20,10 +20,10 @@ With `PerturbationStore` y persists between epochs, and `certificate` says what 
 achieved against every shift of the distribution.
 """
 
-from neada.robust.ball import NormBall
-from neada.robust.certify import certificate
+from neada.robust.adversarial import AdversarialTraining
+from neada.robust.certificate import certificate
 from neada.robust.group import GroupDRO
 from neada.robust.store import PerturbationStore
 from neada.robust.wrm import WRM
 
-__all__ = ["WRM", "GroupDRO", "NormBall", "PerturbationStore", "certificate"]
+__all__ = ["WRM", "AdversarialTraining", "GroupDRO", "PerturbationStore", "certificate"]

@@ -7,9 +7,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
+from neada.optim.base import PlayerOptimizer, RememberingOptimizer
 from neada.optim.constrain import constrain
-from neada.optim.memory import RememberingOptimizer
-from neada.optim.player import PlayerOptimizer
 from neada.robust.counters import Counted
 from neada.robust.problem import Problem
 from neada.robust.rows import cut_to_rows
@@ -22,11 +21,11 @@ class Ascent:
     """The samples that still move, and those that are done.
 
     Args:
-        problem: What each row maximises.
+        problem: What each row maximizes.
         y: The leaf that the optimizer moves.
         optimizer: It ascends.
         counted: Takes the counts.
-        of_mean: y maximises the mean over the batch, not each row its own objective.
+        of_mean: y maximizes the mean over the batch, not each row its own objective.
         per_sample: Mappings are measured, and samples retired, one by one.
         grad_scaler: Scales the objective before its gradient is taken.
 

@@ -21,11 +21,11 @@ class RobustInfo:
 
     Attributes:
         loss: The mean loss of the batch at the worst y found.
-        value: The same with the penalty or regulariser: what y maximises.
+        value: The same with the penalty or regularizer: what y maximizes.
         perturbation: How far y is from the clean point: the mean Euclidean distance over the
             samples, whatever the norm of a ball, or that of the group weights from the frequencies.
-        x_grad_sq: The squared norm of the x gradient.
-        y_mapping_sq: The squared norm of the last gradient mapping of y, as the rule saw it; with
+        grad_sq_x: The squared norm of the x gradient.
+        grad_sq_y: The squared norm of the last gradient mapping of y, as the rule saw it; with
             `per_sample` the mean over the samples.
         calls_x: x gradients evaluated in this step.
         calls_y: y gradients evaluated in this step.
@@ -39,8 +39,8 @@ class RobustInfo:
     loss: float
     value: float
     perturbation: float
-    x_grad_sq: float
-    y_mapping_sq: float
+    grad_sq_x: float
+    grad_sq_y: float
     calls_x: int
     calls_y: int
     calls_value: int
@@ -59,7 +59,7 @@ class Perturbed:
         targets: The targets as they were given.
         perturbation: The mean Euclidean distance from the clean inputs.
         penalty: The mean penalty of the perturbation; 0 where there is none.
-        y_mapping_sq: The squared norm of the last gradient mapping, as the rule saw it.
+        grad_sq_y: The squared norm of the last gradient mapping, as the rule saw it.
         calls_y: Gradients with respect to the inputs that were evaluated.
         calls_value: Evaluations without a gradient.
         samples_y: Samples that those gradients looked at.
@@ -71,7 +71,7 @@ class Perturbed:
     targets: Any
     perturbation: float
     penalty: float
-    y_mapping_sq: float
+    grad_sq_y: float
     calls_y: int
     calls_value: int
     samples_y: int

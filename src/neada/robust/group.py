@@ -6,26 +6,36 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, xlogy
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
+from neada.checks import check_choice, check_number
 from neada.optim import AdGD
-from neada.optim.arguments import check_choice, check_number
+from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
-from neada.optim.player import PlayerOptimizer
+from neada.optim.mirror import ExponentiatedGradient
 from neada.robust.counters import Counted, RobustInfo
-from neada.robust.divergences import chi_square, kullback_leibler
-from neada.robust.losses import Loss, sample_losses, unreduced
-from neada.robust.mirror import ExponentiatedGradient
-from neada.robust.modes import check_model
-from neada.robust.problem import checked_groups
+from neada.robust.problem import Loss, check_model, checked_groups, sample_losses, unreduced
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
 from neada.stopping import StoppingRule
 
-__all__ = ["GroupDRO"]
+__all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
+
+
+_SMALLEST_WEIGHT = 1e-30  # below it the divergence goes on in a straight line: its slope is finite
+
+
+def kullback_leibler(weights: Tensor, frequencies: Tensor) -> Tensor:
+    r""":math:`\sum_g y_g \log(y_g / p_g)`, with a finite gradient where a weight is 0."""
+    return xlogy(weights, weights.clamp_min(_SMALLEST_WEIGHT) / frequencies).sum()
+
+
+def chi_square(weights: Tensor, frequencies: Tensor) -> Tensor:
+    r""":math:`\sum_g (y_g - p_g)^2 / p_g`."""
+    return ((weights - frequencies).square() / frequencies).sum()
 
 
 class GroupDRO(Counted):
@@ -37,7 +47,7 @@ class GroupDRO(Counted):
         D_{\mathrm{KL}} = \sum_g y_g \log\frac{y_g}{p_g}, \quad
         D_{\chi^2} = \sum_g \frac{(y_g - p_g)^2}{p_g}
 
-    with :math:`\ell_g` the mean loss of group g. Without the regulariser the maximum is a single
+    with :math:`\ell_g` the mean loss of group g. Without the regularizer the maximum is a single
     group, and y is moved by one step of exponentiated gradient per batch, at the same time as x
     (Sagawa, Koh, Hashimoto & Liang 2020).
 
@@ -56,8 +66,8 @@ class GroupDRO(Counted):
         model: Any network.
         loss: As for `WRM`.
         num_groups: How many groups there are; group ids are from 0 to one less.
-        regulariser: "kl", "chi2", or None.
-        strength: The factor :math:`\lambda` of the regulariser.
+        regularizer: "kl", "chi2", or None.
+        strength: The factor :math:`\lambda` of the regularizer.
         frequencies: The groups' shares :math:`p` of the data; by default by `sizes`, or equal.
         sizes: How many samples the groups have, for the adjustment.
         adjustment: The constant :math:`C` of the size adjustment.
@@ -91,7 +101,7 @@ class GroupDRO(Counted):
         loss: Loss,
         num_groups: int,
         *,
-        regulariser: Literal["kl", "chi2"] | None = "kl",
+        regularizer: Literal["kl", "chi2"] | None = "kl",
         strength: float = 1.0,
         frequencies: Tensor | Sequence[float] | None = None,
         sizes: Tensor | Sequence[int] | None = None,
@@ -104,7 +114,7 @@ class GroupDRO(Counted):
         super().__init__()
         check_model(model)
         check_number("num_groups", num_groups, above=1, strict=False, whole=True)
-        check_choice("regulariser", regulariser, ("kl", "chi2", None))
+        check_choice("regularizer", regularizer, ("kl", "chi2", None))
         check_choice("estimate", estimate, ("mean", "unbiased"))
         check_number("strength", strength)
         check_number("adjustment", adjustment, strict=False)
@@ -113,7 +123,7 @@ class GroupDRO(Counted):
         like = next(iter(model.parameters()), torch.zeros(1))
         self.model = model
         self.num_groups = num_groups
-        self.regulariser = regulariser
+        self.regularizer = regularizer
         self.strength = strength
         self.estimate = estimate
         self._sample_loss = unreduced(loss)
@@ -166,9 +176,9 @@ class GroupDRO(Counted):
     def value(self, group_losses: Tensor) -> Tensor:
         """The objective for given losses of the groups."""
         total = torch.dot(self.weights, group_losses + self._bonus)
-        if self.regulariser is None:
+        if self.regularizer is None:
             return total
-        divergence = chi_square if self.regulariser == "chi2" else kullback_leibler
+        divergence = chi_square if self.regularizer == "chi2" else kullback_leibler
         return total - self.strength * divergence(self.weights, self.frequencies)
 
     def closure(self, inputs: Tensor, targets: Any, groups: Tensor) -> Closure:
@@ -216,8 +226,8 @@ class GroupDRO(Counted):
             loss=loss.item(),
             value=value.item(),
             perturbation=torch.dist(self.weights.detach(), self.frequencies).item(),
-            x_grad_sq=float(info.x_grad_sq),
-            y_mapping_sq=float(info.y_mapping_sq),
+            grad_sq_x=float(info.grad_sq_x),
+            grad_sq_y=float(info.grad_sq_y),
             calls_x=info.calls_x,
             calls_y=info.calls_y,
             calls_value=info.calls_value,
@@ -233,7 +243,7 @@ class GroupDRO(Counted):
         if self._stepper is not None:
             # The model's optimizer belongs to whoever made it.
             state = self._stepper.state_dict()
-            stepper = {name: state[name] for name in state if name in ("stopping", "x_grad_sq")}
+            stepper = {name: state[name] for name in state if name in ("stopping", "grad_sq_x")}
         return {
             "counters": self.counts(),
             "weights": self.weights.detach().clone(),
@@ -257,13 +267,13 @@ class GroupDRO(Counted):
         self._stepper, self._loaded = None, state_dict["stepper"]
 
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
-        if self.regulariser == "chi2":
+        if self.regularizer == "chi2":
             return AdGD(weights, maximize=True, constraint=Simplex())
-        return self.exponentiated_gradient(1.0 / self.strength if self.regulariser else 0.01)
+        return self.exponentiated_gradient(1.0 / self.strength if self.regularizer else 0.01)
 
     def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
         if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
-            if self.regulariser is None:
+            if self.regularizer is None:
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
                 self._stepper = NeAda(
@@ -274,7 +284,7 @@ class GroupDRO(Counted):
                 )
                 if self._loaded is not None:
                     self._stepper.stopping.load_state_dict(self._loaded["stopping"])
-                    self._stepper._x_grad_sq = self._loaded["x_grad_sq"]
+                    self._stepper._x_grad_sq = self._loaded["grad_sq_x"]
             self._loaded = None
         return self._stepper
 

@@ -1,4 +1,4 @@
-"""The inner loop of robust training: one maximisation per sample, for the whole batch at once.
+"""The inner loop of robust training: one maximization per sample, for the whole batch at once.
 
 The problem separates over the samples, so a batch may stop by one rule for all, or each sample by
 its own; finished samples then leave the batch that is evaluated.
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from neada.optim.arguments import check_choice
-from neada.optim.memory import RememberingOptimizer
+from neada.checks import check_choice
+from neada.optim.base import RememberingOptimizer
 from neada.robust.ascent import Ascent
 from neada.robust.counters import Counted
 from neada.robust.problem import Problem
 from neada.robust.rows import check_cuttable, check_inner_optimizer
 from neada.scalars import all_true, any_true
-from neada.steppers.composed import check_rule
+from neada.steppers.base import check_rule
 from neada.stopping import InnerState, StoppingRule
 
 __all__ = ["InnerLoop", "InnerResult", "MakeOptimizer", "Measure", "StatePolicy", "TestPolicy"]
@@ -41,12 +41,12 @@ class InnerResult:
 
 
 class InnerLoop:
-    """Maximise over y until a rule says enough.
+    """Maximize over y until a rule says enough.
 
     Args:
         make_optimizer: Makes the optimizer of y from a list with the one tensor.
         stopping: The rule.
-        measure: "sample" lets every sample maximise its own objective, and the rule looks at the
+        measure: "sample" lets every sample maximize its own objective, and the rule looks at the
             mean of the squared mappings; "batch" is about the mean objective of the batch.
         per_sample: Each sample is stopped by its own mapping.
         state: What the optimizer keeps from batch to batch: "fresh" nothing, "step" its step size,
@@ -103,7 +103,7 @@ class InnerLoop:
         self._carried: tuple[Tensor, Optimizer] | None = None
         self._loaded: dict[str, Any] | None = None
 
-    def maximise(
+    def maximize(
         self,
         problem: Problem,
         start: Tensor,
@@ -150,8 +150,8 @@ class InnerLoop:
             ascent.retire_all(self.stopping.reason(state))
             return True
         if isinstance(done, Tensor) and any_true(done):
-            assert isinstance(state.mapping_sq, Tensor)
-            about = replace(state, mapping_sq=state.mapping_sq[done])
+            assert isinstance(state.grad_sq_y, Tensor)
+            about = replace(state, grad_sq_y=state.grad_sq_y[done])
             ascent.retire(done, self.stopping.reason(about))
         return False
 

@@ -1,23 +1,160 @@
-"""What the adversary of one batch maximises, and what a batch must be like."""
+"""What the adversary of one batch maximizes: losses per sample, modes, checked batches."""
 
+import copy
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from neada import tensors
-from neada.robust.losses import take_rows
 from neada.sets import Box, Set
 
-__all__ = ["Problem", "checked_groups", "checked_inputs", "row_sums"]
+__all__ = [
+    "DropoutPolicy",
+    "Loss",
+    "NormPolicy",
+    "Problem",
+    "check_model",
+    "checked_groups",
+    "checked_inputs",
+    "inner_modes",
+    "no_parameter_gradients",
+    "row_sums",
+    "sample_losses",
+    "take_rows",
+    "unreduced",
+]
+
+Loss = Callable[..., Tensor]
+
+
+def unreduced(loss: Loss) -> Loss:
+    """The same loss without its mean, if it has a `reduction` to switch off.
+
+    A module with that attribute is copied, not changed; a function with that keyword is bound.
+    """
+    if not callable(loss):
+        raise TypeError(
+            f"loss must be a function of (outputs, targets), not {type(loss).__name__}: pass "
+            "torch.nn.functional.cross_entropy, for example"
+        )
+    if isinstance(loss, nn.Module):
+        if hasattr(loss, "reduction"):
+            loss = copy.copy(loss)
+            setattr(loss, "reduction", "none")  # noqa: B010 (unknown to the type of a module)
+        return loss
+    try:
+        has_reduction = "reduction" in inspect.signature(loss).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        has_reduction = False
+    return partial(loss, reduction="none") if has_reduction else loss
+
+
+def sample_losses(losses: object, num_samples: int) -> Tensor:
+    """What a loss returned as one number per sample: the mean over further dimensions."""
+    if (
+        not isinstance(losses, Tensor)
+        or losses.dim() == 0
+        or len(losses) != num_samples
+        or not losses.is_floating_point()
+    ):
+        found = (
+            f"a tensor of shape {tuple(losses.shape)}"
+            if isinstance(losses, Tensor)
+            else f"a {type(losses).__name__}"
+        )
+        raise ValueError(
+            f"the loss gave {found} for {num_samples} samples: use one that returns a loss per "
+            "sample, or that has a reduction keyword such as torch's own"
+        )
+    if losses.dtype in (torch.float16, torch.bfloat16):
+        losses = losses.float()
+    return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+
+
+def take_rows(data: Any, rows: Tensor) -> Any:
+    """Some rows of a tensor, or of every tensor in a list, tuple or dictionary."""
+    if isinstance(data, Tensor):
+        return data[rows]
+    if isinstance(data, Mapping):
+        return {name: take_rows(part, rows) for name, part in data.items()}
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        return [take_rows(part, rows) for part in data]
+    raise TypeError(
+        f"targets of type {type(data).__name__} cannot be cut to the samples that go on: use a "
+        "tensor (or a list or dictionary of tensors), or per_sample=False"
+    )
+
+
+NormPolicy = Literal["frozen", "batch"]
+DropoutPolicy = Literal["off", "on"]
+
+_DROPPING = (_DropoutNd, nn.MultiheadAttention)
+
+
+def check_model(model: object) -> None:
+    """Raise unless it is a network."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+
+
+@contextmanager
+def inner_modes(model: nn.Module, norm: NormPolicy, dropout: DropoutPolicy) -> Iterator[None]:
+    """Inside the block the layers follow the policies; afterwards every mode is what it was.
+
+    Args:
+        model: The network.
+        norm: "frozen" lets normalization layers use their running statistics, which stay as they
+            are; "batch" leaves the layers in the mode they are in.
+        dropout: "off" drops nothing; "on" leaves the layers in the mode they are in.
+    """
+    kinds: tuple[type[nn.Module], ...] = ()
+    if norm == "frozen":
+        kinds += (_NormBase,)
+    if dropout == "off":
+        kinds += _DROPPING
+    # By kind and not by `model.eval()`: some networks return something else then.
+    switched = [m for m in model.modules() if isinstance(m, kinds) and m.training]
+    # Recurrent layers need their mode for the backward pass, and drop by a number of their own.
+    dropping = [m for m in model.modules() if isinstance(m, nn.RNNBase) and dropout == "off"]
+    rates = [module.dropout for module in dropping]
+    try:
+        for module in switched:
+            module.training = False
+        for recurrent in dropping:
+            recurrent.dropout = 0.0
+        yield
+    finally:
+        for module in switched:
+            module.training = True
+        for recurrent, rate in zip(dropping, rates, strict=True):
+            recurrent.dropout = rate
+
+
+@contextmanager
+def no_parameter_gradients(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Inside the block no parameter requires a gradient: none is computed, no graph kept for it."""
+    switched = [p for module in modules for p in module.parameters() if p.requires_grad]
+    try:
+        for parameter in switched:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in switched:
+            parameter.requires_grad_(True)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One maximisation problem per sample.
+    """One maximization problem per sample.
 
     Attributes:
         evaluate: The objective of each sample, with its graph, from y, clean inputs and targets.

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.optim import optimizer as torch_optimizer
 
+from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
-from neada.optim.player import PlayerOptimizer
-from neada.steppers.composed import check_ascends
+from neada.steppers.base import check_ascends
 
 __all__ = ["check_cuttable", "check_inner_optimizer", "cut_to_rows"]
 
@@ -20,7 +20,7 @@ _ELEMENTWISE = (
 
 
 def check_inner_optimizer(optimizer: object, y: Tensor) -> None:
-    """Raise unless the optimizer maximises over y, over nothing else, and has no set of its own."""
+    """Raise unless the optimizer maximizes over y, over nothing else, and has no set of its own."""
     if not isinstance(optimizer, torch_optimizer.Optimizer):
         raise TypeError(
             "y_optimizer must be a function that takes [y] and returns a torch optimizer, but it "
@@ -36,7 +36,7 @@ def check_inner_optimizer(optimizer: object, y: Tensor) -> None:
     if any(constraint is not None for constraint in constraints(optimizer)):
         raise ValueError(
             "the y optimizer has a set of its own: give the valid range as box=(low, high) to the "
-            "objective instead, or use NormBall"
+            "objective instead, or use AdversarialTraining"
         )
 
 

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from neada.optim.arguments import check_number
+from neada.checks import check_number
 from neada.robust.inner import MakeOptimizer, Measure, StatePolicy, TestPolicy
-from neada.robust.losses import Loss
-from neada.robust.modes import DropoutPolicy, NormPolicy
-from neada.robust.perturbing import Bounds, InputObjective
-from neada.robust.problem import row_sums
+from neada.robust.objective import Bounds, InputObjective
+from neada.robust.problem import DropoutPolicy, Loss, NormPolicy, row_sums
 from neada.robust.store import PerturbationStore
 from neada.sets import Set
 from neada.stopping import GradientMapping, InnerSteps, StoppingRule
@@ -48,7 +46,7 @@ class WRM(InputObjective):
             suits inputs between 0 and 1.
         stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
             or t+1 steps.
-        measure: "sample" maximises each sample's own objective, and the rule looks at the mean over
+        measure: "sample" maximizes each sample's own objective, and the rule looks at the mean over
             the samples of their squared gradients; "batch" is about the mean objective of the
             batch, whose squared gradient is smaller by the batch size.
         per_sample: Stop each sample by its own gradient and take it out of the batch that is
@@ -57,7 +55,7 @@ class WRM(InputObjective):
             size, "full" everything. The last two need batches of one size.
         store: Where perturbations are kept between epochs; y then starts at the clean input plus
             the stored perturbation, and `ids` must be passed.
-        norm: "frozen" lets normalisation layers use their running statistics in the inner loop and
+        norm: "frozen" lets normalization layers use their running statistics in the inner loop and
             leaves those as they are; "batch" leaves the layers in the mode they are in.
         dropout: "off" drops nothing in the inner loop; "on" leaves the layers in the mode they are
             in. Dropout that a module calls as a function in its own `forward` is not switched.

@@ -6,17 +6,18 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag, Scalar
-from neada.sets.arguments import (
+from neada.sets.base import (
+    Set,
     Values,
     as_doubles,
     broadcast,
     check_values,
     describe,
     read_values,
+    slack,
     values_for,
 )
-from neada.sets.base import Set, slack
-from neada.sets.rows import as_rows, row_norms
+from neada.sets.per_sample import as_rows, row_norms
 
 __all__ = [
     "Bound",

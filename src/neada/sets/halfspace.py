@@ -7,9 +7,17 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag, Scalar
-from neada.sets.arguments import Values, as_doubles, broadcast, check_values, describe, read_values
-from neada.sets.base import Set, slack
-from neada.sets.rows import as_rows, from_rows
+from neada.sets.base import (
+    Set,
+    Values,
+    as_doubles,
+    broadcast,
+    check_values,
+    describe,
+    read_values,
+    slack,
+)
+from neada.sets.per_sample import as_rows, from_rows
 
 __all__ = ["HalfSpace"]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Scalar
-from neada.sets.arguments import describe, read_size
-from neada.sets.rows import RowSet
+from neada.sets.base import describe, read_size
+from neada.sets.per_sample import RowSet
 
 __all__ = ["Simplex", "project_rows_onto_simplex"]
 

@@ -235,7 +235,7 @@ def _universal_mirror_prox(
     )
 
 
-@_method("smoothed-agda", "smoothness and modulus", "alternating GDA pulled to a slow centre")
+@_method("smoothed-agda", "smoothness and modulus", "alternating GDA pulled to a slow center")
 def _smoothed(
     players: Players,
     lr_x: Scalar = 0.01,

@@ -35,10 +35,10 @@ class Status(Enum):
         "larger tol"
     )
     IGNORES_X = (
-        "f does not depend on x: nothing to minimise; check that fun uses its first argument"
+        "f does not depend on x: nothing to minimize; check that fun uses its first argument"
     )
     IGNORES_Y = (
-        "f does not depend on y: nothing to maximise; check that fun uses its second argument"
+        "f does not depend on y: nothing to maximize; check that fun uses its second argument"
     )
     NOT_A_MAXIMUM = (
         "both gradients vanish, but f curves upwards in y, so y is no maximum: f is not concave in "
@@ -53,8 +53,8 @@ class History:
 
     calls: list[int] = field(default_factory=list)
     value: list[Any] = field(default_factory=list)
-    grad_x_norm: list[Any] = field(default_factory=list)
-    gradient_mapping_norm: list[Any] = field(default_factory=list)
+    grad_norm_x: list[Any] = field(default_factory=list)
+    grad_norm_y: list[Any] = field(default_factory=list)
     inner_steps: list[int] = field(default_factory=list)
 
     def to_numpy(self) -> dict[str, NDArray[Any]]:
@@ -73,8 +73,8 @@ class MinimaxResult:
             evaluation; one flag per row if there are rows.
         status: How it ended.
         message: The same in words, with advice.
-        grad_x_norm: The norm of the x gradient (of its mapping, with an `x_set`) there.
-        gradient_mapping_norm: The norm of y's gradient mapping there.
+        grad_norm_x: The norm of the x gradient (of its mapping, with an `x_set`) there.
+        grad_norm_y: The norm of y's gradient mapping there.
         calls_x, calls_y, calls_value: Evaluations of each kind.
         outer_steps, inner_steps: Steps of x and of y.
         history: One entry per outer step.
@@ -86,8 +86,8 @@ class MinimaxResult:
     success: Any
     status: Any
     message: str
-    grad_x_norm: Any
-    gradient_mapping_norm: Any
+    grad_norm_x: Any
+    grad_norm_y: Any
     calls_x: int
     calls_y: int
     calls_value: int

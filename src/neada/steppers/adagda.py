@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.optim.arguments import check_number
+from neada.checks import check_number
 from neada.scalars import Scalar, sqrt
 from neada.sets import Set
-from neada.steppers.base import Closure, Evaluation, Player
-from neada.steppers.direct import DirectStepper
+from neada.steppers.base import Closure, DirectStepper, Evaluation, Player
 
 __all__ = ["AdaGDA", "VRAdaGDA"]
 
@@ -117,8 +116,8 @@ class AdaGDA(_MomentumGDA):
     Guarantees: nonconvex-strongly-concave: :math:`\tilde O(\kappa^4\varepsilon^{-4})`.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         decay: Of both moving averages.
@@ -162,8 +161,8 @@ class VRAdaGDA(_MomentumGDA):
     Guarantees: nonconvex-strongly-concave: :math:`\tilde O(\kappa^{4.5}\varepsilon^{-3})`.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         decay: Of both moving averages.

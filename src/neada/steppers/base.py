@@ -1,18 +1,35 @@
 """What all min-max algorithms share: one verb, exact counters, complete state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
+from neada.checks import check_number, check_rate
+from neada.optim.base import PlayerOptimizer
+from neada.optim.constrain import constraints
 from neada.scalars import Scalar, all_finite
 from neada.sets import Set
+from neada.stopping import StoppingRule
 
-__all__ = ["BudgetExhausted", "Closure", "Evaluation", "StepInfo", "Stepper"]
+__all__ = [
+    "BudgetExhausted",
+    "Closure",
+    "ComposedStepper",
+    "DirectStepper",
+    "Evaluation",
+    "StepInfo",
+    "Stepper",
+    "check_ascends",
+    "check_descends",
+    "groups_of",
+]
+
 
 Closure = Callable[[], Tensor]
 Player = Literal["x", "y"]
@@ -32,8 +49,8 @@ class StepInfo:
 
     Attributes:
         value: f at the last point where a gradient was taken, one per row if there are rows.
-        x_grad_sq: The squared norm of the last x gradient.
-        y_mapping_sq: The squared norm of the last gradient mapping of y.
+        grad_sq_x: The squared norm of the last x gradient.
+        grad_sq_y: The squared norm of the last gradient mapping of y.
         calls_x: x gradients evaluated in this step.
         calls_y: y gradients evaluated in this step.
         calls_value: Evaluations without a gradient in this step.
@@ -42,8 +59,8 @@ class StepInfo:
     """
 
     value: Tensor
-    x_grad_sq: Scalar
-    y_mapping_sq: Scalar
+    grad_sq_x: Scalar
+    grad_sq_y: Scalar
     calls_x: int
     calls_y: int
     calls_value: int
@@ -96,7 +113,7 @@ class Stepper(ABC):
         if both:
             raise ValueError(
                 "x and y share a parameter: every tensor belongs to one player, the one that "
-                "minimises or the one that maximises"
+                "minimizes or the one that maximizes"
             )
         self.max_calls: int | None = None
         self.grad_scaler: torch.amp.GradScaler | None = None
@@ -127,12 +144,12 @@ class Stepper(ABC):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
         before = (self.calls_x, self.calls_y, self.calls_value, self.inner_steps)
-        value, x_grad_sq, y_mapping_sq, reason = self._step(closure)
+        value, grad_sq_x, grad_sq_y, reason = self._step(closure)
         self.outer_steps += 1
         return StepInfo(
             value,
-            x_grad_sq,
-            y_mapping_sq,
+            grad_sq_x,
+            grad_sq_y,
             self.calls_x - before[0],
             self.calls_y - before[1],
             self.calls_value - before[2],
@@ -270,3 +287,221 @@ class Stepper(ABC):
 
 def _grad_of(param: Tensor) -> Tensor:
     return torch.zeros_like(param) if param.grad is None else param.grad
+
+
+def groups_of(optimizer: Optimizer) -> list[tuple[Sequence[Tensor], Set | None]]:
+    """The parameter groups of an optimizer, each with its set."""
+    sets = constraints(optimizer)
+    return [
+        (group["params"], constraint)
+        for group, constraint in zip(optimizer.param_groups, sets, strict=True)
+    ]
+
+
+def check_descends(optimizer: Optimizer) -> None:
+    """Raise unless the x optimizer is one that minimizes by steps."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"x needs a torch optimizer, not {type(optimizer).__name__}")
+    if any(group.get("maximize", False) for group in optimizer.param_groups):
+        raise ValueError(
+            f"the x optimizer would maximize: construct {type(optimizer).__name__} with "
+            "maximize=False"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "torch.optim.LBFGS evaluates the loss by itself: use neada.optim.LBFGS, or an "
+            "optimizer that takes one step with one gradient"
+        )
+
+
+def check_rule(rule: StoppingRule) -> None:
+    """Raise unless it is a rule."""
+    if not isinstance(rule, StoppingRule):
+        raise TypeError(
+            f"stopping must be a rule such as FixedSteps(15), not {type(rule).__name__}"
+        )
+
+
+def check_ascends(optimizer: Optimizer) -> None:
+    """Raise unless the y optimizer maximizes."""
+    for group in optimizer.param_groups:
+        if "maximize" not in group:
+            raise ValueError(
+                f"{type(optimizer).__name__} cannot maximize, so it cannot move y: use an "
+                "optimizer with a maximize option"
+            )
+        if not group["maximize"]:
+            raise ValueError(
+                f"the y optimizer would minimize: construct {type(optimizer).__name__} with "
+                "maximize=True"
+            )
+
+
+class ComposedStepper(Stepper):
+    """A stepper that owns one optimizer for x and one for y.
+
+    Args:
+        x_optimizer: Any torch optimizer that minimizes.
+        y_optimizer: Any torch optimizer constructed with ``maximize=True``.
+        rowwise: Every row of both players is its own game. The optimizers must then be neada's:
+            scalar ones constructed with ``rowwise=True``, elementwise ones as they are.
+    """
+
+    def __init__(
+        self, x_optimizer: Optimizer, y_optimizer: Optimizer, *, rowwise: bool = False
+    ) -> None:
+        check_descends(x_optimizer)
+        check_ascends(y_optimizer)
+        super().__init__(groups_of(x_optimizer), groups_of(y_optimizer), rowwise)
+        for optimizer in (x_optimizer, y_optimizer):
+            scalar = isinstance(optimizer, PlayerOptimizer) and optimizer.uses_gradient_norm
+            if rowwise and not isinstance(optimizer, PlayerOptimizer):
+                raise ValueError(
+                    f"rowwise=True lets rows rest one by one, and {type(optimizer).__name__} "
+                    "cannot: use an optimizer of neada.optim"
+                )
+            if scalar and optimizer.param_groups[0]["rowwise"] != rowwise:
+                raise ValueError(
+                    f"the stepper has rowwise={rowwise} but {type(optimizer).__name__} has not: "
+                    f"construct it with rowwise={rowwise}"
+                )
+        self.x_optimizer = x_optimizer
+        self.y_optimizer = y_optimizer
+        self.resting: Tensor | None = None
+
+    def _move(
+        self,
+        optimizer: Optimizer,
+        closure: Closure,
+        evaluation: Evaluation,
+        rest: Tensor | None = None,
+    ) -> None:
+        """One step of an optimizer with the gradient in `.grad` and the value handed over.
+
+        Rows in `rest`, and rows that the whole stepper lets rest, stay as they are.
+        """
+        if self.resting is not None:
+            rest = self.resting if rest is None else rest | self.resting
+        if not isinstance(optimizer, PlayerOptimizer):
+            optimizer.step()
+            return
+        with optimizer.rows_at_rest(rest):
+            optimizer.step(self._value_closure(closure), value=evaluation.value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters and both optimizers."""
+        return {
+            **super().state_dict(),
+            "x_optimizer": self.x_optimizer.state_dict(),
+            "y_optimizer": self.y_optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        super().load_state_dict(state_dict)
+        self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
+        self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
+
+
+class DirectStepper(Stepper):
+    """A stepper that owns the players themselves.
+
+    Args:
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
+        x_set: Where x lives, joint over its tensors; None for everywhere.
+        y_set: Where y lives.
+        rowwise: Every row of both players is its own game.
+    """
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        *,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        players = {"x": list(x), "y": list(y)}
+        for name, constraint in (("x", x_set), ("y", y_set)):
+            tensors.check_player(players[name], rowwise, what=f"{name} tensor")
+            if constraint is not None:
+                constraint.validate(players[name])
+                if rowwise and not constraint.separable_over_rows:
+                    raise ValueError(
+                        f"{constraint!r} ties the rows together: use per_sample=True on the set"
+                    )
+        super().__init__([(players["x"], x_set)], [(players["y"], y_set)], rowwise)
+        self._sets = {"x": x_set, "y": y_set}
+        self._memory: dict[str, Any] = {}
+
+    def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
+        """Take one step of the algorithm; on an error in mid-step the players go back.
+
+        Args:
+            closure: Evaluates f(x, y) and returns it with its graph.
+            batch_size: How many samples one call of the closure looks at, for the counters.
+        """
+        start = {"x": self._points("x"), "y": self._points("y")}
+        try:
+            return super().step(closure, batch_size)
+        except BaseException:
+            with torch.no_grad():
+                for player, point in start.items():
+                    tensors.copy_(self._players[player], point)
+            raise
+
+    def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
+        """Check and keep the learning rates: numbers or, with rows, one for each."""
+        num_rows = len(self._players["x"][0]) if self.rowwise else None
+        for name, rate in (("lr_x", lr_x), ("lr_y", lr_y)):
+            check_rate(name, rate, num_rows)
+        self.lr_x = lr_x
+        self.lr_y = lr_y
+
+    def _check_positive(self, **numbers: float) -> None:
+        for name, number in numbers.items():
+            check_number(name, number)
+
+    def _points(self, player: Player) -> list[Tensor]:
+        return tensors.clone(self._players[player])
+
+    @torch.no_grad()
+    def _put(
+        self, player: Player, start: Sequence[Tensor], direction: Sequence[Tensor], step: Scalar
+    ) -> None:
+        """Put a player at P(start + step * direction)."""
+        params = self._players[player]
+        tensors.copy_(params, start)
+        tensors.add_scaled_(params, direction, step)
+        constraint = self._sets[player]
+        if constraint is not None:
+            constraint.project_(params)
+
+    def _gradients(self, player: Player) -> list[Tensor]:
+        """Copies of the gradients in `.grad`."""
+        return tensors.clone(self._grads(player))
+
+    def _vectors(self, name: str, like: Sequence[Tensor]) -> list[Tensor]:
+        """Remembered tensors, zero at first."""
+        if name not in self._memory:
+            self._memory[name] = [torch.zeros_like(tensor) for tensor in like]
+        vectors: list[Tensor] = self._memory[name]
+        return vectors
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters and what the algorithm remembers."""
+        memory = {
+            name: tensors.clone(entry) if isinstance(entry, list) else entry
+            for name, entry in self._memory.items()
+        }
+        return {**super().state_dict(), "memory": memory}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        super().load_state_dict(state_dict)
+        self._memory = {
+            name: tensors.clone(entry) if isinstance(entry, list) else entry
+            for name, entry in state_dict["memory"].items()
+        }

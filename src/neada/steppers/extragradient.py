@@ -13,8 +13,7 @@ from torch import Tensor
 from neada import tensors
 from neada.scalars import Scalar, sqrt
 from neada.sets import Set
-from neada.steppers.base import Closure
-from neada.steppers.direct import DirectStepper
+from neada.steppers.base import Closure, DirectStepper
 
 __all__ = [
     "AdaptiveExtragradient",
@@ -59,8 +58,8 @@ class Extragradient(_TwoRates):
     Guarantees: monotone: O(1/T) for the average, linear if strongly monotone.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         x_set: Where x lives.
@@ -93,8 +92,8 @@ class PastExtragradient(_TwoRates):
     Guarantees: monotone: as `Extragradient`.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         x_set: Where x lives.
@@ -133,8 +132,8 @@ class OptimisticGDA(_TwoRates):
     variables.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         x_set: Where x lives.
@@ -169,8 +168,8 @@ class AdaptiveExtragradient(DirectStepper):
     Guarantees: monotone: the rate of extragradient with the right step, for the average.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         scale: The constant :math:`c`.
         x_set: Where x lives.
         y_set: Where y lives.
@@ -221,8 +220,8 @@ class UniversalMirrorProx(DirectStepper):
     average. It diverges on the paper's quadratic.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         diameter: The diameter :math:`D`.
         gradient_guess: The guess :math:`G_0`.
         x_set: Where x lives.

@@ -8,10 +8,16 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
-from neada.optim.memory import RememberingOptimizer
+from neada.optim.base import RememberingOptimizer
 from neada.scalars import Flag, Scalar, all_true, where
-from neada.steppers.base import Closure, Evaluation
-from neada.steppers.composed import ComposedStepper, check_ascends, check_rule, groups_of
+from neada.steppers.base import (
+    Closure,
+    ComposedStepper,
+    Evaluation,
+    check_ascends,
+    check_rule,
+    groups_of,
+)
 from neada.stopping import GradientMapping, InnerState, InnerSteps, StoppingRule
 
 __all__ = ["NeAda"]
@@ -21,7 +27,7 @@ _KEEP = {"fresh": "nothing", "step": "step", "full": "everything"}
 
 
 class NeAda(ComposedStepper):
-    r"""Maximise over y until a rule that tightens with time is satisfied, then move x once.
+    r"""Maximize over y until a rule that tightens with time is satisfied, then move x once.
 
     .. math::
         y_t \approx \arg\max_y f(x_t, y) \text{ from } y_{t-1} \text{ until the rule fires},
@@ -39,7 +45,7 @@ class NeAda(ComposedStepper):
     :math:`\tilde O(\varepsilon^{-4})`; for any learning rate.
 
     Args:
-        x_optimizer: Any torch optimizer that minimises.
+        x_optimizer: Any torch optimizer that minimizes.
         y_optimizer: Any torch optimizer constructed with ``maximize=True``, or a function of no
             arguments that makes a new one for every outer step.
         stopping: The rule; by default criterion I or criterion II, whichever fires first.
@@ -109,7 +115,7 @@ class NeAda(ComposedStepper):
             self._renew_y_optimizer()
         elif self.stopping.needs_x_gradient:
             self._x_grad_sq = self._gradient(closure, "x").mapping_sq
-        at_y, graph, reason = self._maximise(closure, t)
+        at_y, graph, reason = self._maximize(closure, t)
         if self._warm_start_from_average():
             graph = None  # it was made at the last iterate, not at the average
         at_x = self._x_gradient(closure, t, graph)
@@ -118,7 +124,7 @@ class NeAda(ComposedStepper):
         self._move(self.x_optimizer, closure, at_x)
         return at_x.value, at_x.mapping_sq, at_y, reason
 
-    def _maximise(self, closure: Closure, t: int) -> tuple[Scalar, Tensor | None, str]:
+    def _maximize(self, closure: Closure, t: int) -> tuple[Scalar, Tensor | None, str]:
         """The inner loop: the last mapping, the graph at the accepted y if it is still valid."""
         mapping_sq: Scalar | None = None
         done: Flag = False if self.resting is None else self.resting
@@ -205,14 +211,14 @@ class NeAda(ComposedStepper):
         return {
             **super().state_dict(),
             "stopping": self.stopping.state_dict(),
-            "x_grad_sq": self._x_grad_sq,
+            "grad_sq_x": self._x_grad_sq,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state."""
         super().load_state_dict(state_dict)
         self.stopping.load_state_dict(state_dict["stopping"])
-        self._x_grad_sq = state_dict["x_grad_sq"]
+        self._x_grad_sq = state_dict["grad_sq_x"]
 
 
 def _known(mapping_sq: Scalar | None) -> Scalar:

@@ -7,10 +7,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
-from neada.optim.player import PlayerOptimizer
+from neada.optim.base import PlayerOptimizer
 from neada.scalars import Scalar
-from neada.steppers.base import Closure, Evaluation
-from neada.steppers.composed import ComposedStepper
+from neada.steppers.base import Closure, ComposedStepper, Evaluation
 
 __all__ = ["Alternating", "Simultaneous"]
 
@@ -33,7 +32,7 @@ class Simultaneous(ComposedStepper):
     :math:`\eta^y/\eta^x \le L^2`, AdaGrad and Adam do not for a ratio of at most :math:`L`.
 
     Args:
-        x_optimizer: Any torch optimizer that minimises.
+        x_optimizer: Any torch optimizer that minimizes.
         y_optimizer: Any torch optimizer constructed with ``maximize=True``.
         rowwise: Every row of both players is its own game.
 
@@ -86,7 +85,7 @@ class Alternating(ComposedStepper):
     Guarantees: as `Simultaneous`, with better constants.
 
     Args:
-        x_optimizer: Any torch optimizer that minimises.
+        x_optimizer: Any torch optimizer that minimizes.
         y_optimizer: Any torch optimizer constructed with ``maximize=True``.
         order: Who moves first, "xy" or "yx".
         rowwise: Every row of both players is its own game.

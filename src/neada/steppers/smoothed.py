@@ -5,17 +5,16 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from neada import tensors
-from neada.optim.arguments import check_number
+from neada.checks import check_number
 from neada.scalars import Scalar
 from neada.sets import Set
-from neada.steppers.base import Closure
-from neada.steppers.direct import DirectStepper
+from neada.steppers.base import Closure, DirectStepper
 
 __all__ = ["SmoothedAGDA"]
 
 
 class SmoothedAGDA(DirectStepper):
-    r"""Alternating GDA on f plus a pull towards a slowly moving centre.
+    r"""Alternating GDA on f plus a pull towards a slowly moving center.
 
     .. math::
         x^+ = P\bigl(x - \tau_1[\nabla_x f(x, y) + p(x - z)]\bigr), \qquad
@@ -28,13 +27,13 @@ class SmoothedAGDA(DirectStepper):
     known of a single loop.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate :math:`\tau_1`; with `rowwise`, also a float64 tensor with one per
             row.
         lr_y: The learning rate :math:`\tau_2`, likewise.
         pull: The weight :math:`p` of the pull.
-        follow: The share :math:`b` by which the centre follows, in (0, 1].
+        follow: The share :math:`b` by which the center follows, in (0, 1].
         x_set: Where x lives.
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.

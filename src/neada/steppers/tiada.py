@@ -6,11 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from neada.optim.arguments import check_choice, check_number
+from neada.checks import check_choice, check_number
 from neada.scalars import Scalar, divide, maximum
 from neada.sets import Set
-from neada.steppers.base import Closure
-from neada.steppers.direct import DirectStepper
+from neada.steppers.base import Closure, DirectStepper
 
 __all__ = ["TiAda", "TiAdaAdam"]
 
@@ -62,8 +61,8 @@ class TiAda(_TimeScales):
     the condition number.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         alpha: The exponent of x.
@@ -143,8 +142,8 @@ class TiAdaAdam(_TimeScales):
     Guarantees: none; it stays away from the solution on the paper's quadratic.
 
     Args:
-        x: The tensors that are minimised over.
-        y: The tensors that are maximised over.
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
         alpha: The exponent of x.

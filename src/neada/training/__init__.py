@@ -8,9 +8,8 @@
 """
 
 from neada.training.config import TrainConfig
-from neada.training.loop import train
-from neada.training.reopen import TrainedRun, open_run
-from neada.training.result import Progress, TrainResult, TrainStatus
+from neada.training.loop import TrainedRun, open_run, train
+from neada.training.record import Progress, TrainResult, TrainStatus
 
 __all__ = [
     "Progress",

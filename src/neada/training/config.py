@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neada import data, models
-from neada.optim.arguments import check_choice
+from neada.checks import check_choice
 
 __all__ = ["OPTIMIZERS", "Method", "TrainConfig"]
 
@@ -66,7 +66,7 @@ class TrainConfig:
         radius: The radius of "ball".
         ball_norm: "l2", "linf" or "l1".
         random_start: Start in the ball at random.
-        regulariser: Of "group": "kl", "chi2" or "none".
+        regularizer: Of "group": "kl", "chi2" or "none".
         strength: Its factor.
         adjustment: The constant of the size adjustment of "group".
         batch_size: Samples per batch.
@@ -76,7 +76,7 @@ class TrainConfig:
             mean over the samples, or t+1 steps) or "released", as in the authors' scripts: the
             squared gradient of the batch's mean, max(1, t) steps.
         stop_scale: The constant of the rule.
-        norm: "frozen" or "batch" statistics of normalisation layers in the inner loop; None is
+        norm: "frozen" or "batch" statistics of normalization layers in the inner loop; None is
             "frozen", and "batch" with the released rule.
         dropout: "off" or "on" in the inner loop; None is "off", and "on" with the released rule.
         per_sample: Stop every sample by its own gradient.
@@ -94,7 +94,7 @@ class TrainConfig:
             None for all.
         channels_last: The memory layout of images; None is True for the model "cnn", which it
             makes faster.
-        seed: Of the initialisation, the order of the batches, and all else.
+        seed: Of the initialization, the order of the batches, and all else.
         threads: Threads of torch; None leaves them as they are.
     """
 
@@ -111,7 +111,7 @@ class TrainConfig:
     radius: float = 0.1
     ball_norm: Literal["l2", "linf", "l1"] = "linf"
     random_start: bool = False
-    regulariser: Literal["kl", "chi2", "none"] = "kl"
+    regularizer: Literal["kl", "chi2", "none"] = "kl"
     strength: float = 1.0
     adjustment: float = 0.0
     batch_size: int = 128
@@ -188,10 +188,10 @@ class TrainConfig:
                     )
         if self.objective == "wrm" and self.random_start:
             raise ValueError("random_start is about a ball: leave it out, or objective='ball'")
-        if self.regulariser == "none" and method.num_inner_steps != 1:
+        if self.regularizer == "none" and method.num_inner_steps != 1:
             raise ValueError(
-                "without a regulariser the worst mixture is a single group, so y moves once per "
-                "batch: use a method such as adam-1, or regulariser='kl'"
+                "without a regularizer the worst mixture is a single group, so y moves once per "
+                "batch: use a method such as adam-1, or regularizer='kl'"
             )
         if self.stop == "released":
             if self.objective != "wrm":
@@ -228,7 +228,7 @@ _FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "objective": ("wrm", "ball", "group"),
     "ball_norm": ("l2", "linf", "l1"),
-    "regulariser": ("kl", "chi2", "none"),
+    "regularizer": ("kl", "chi2", "none"),
     "stop": ("library", "released"),
     "norm": ("frozen", "batch", None),
     "dropout": ("off", "on", None),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from neada import attacks
 from neada.data import Dataset
 from neada.training.config import TrainConfig
-from neada.training.groups import groups_of
+from neada.training.players import groups_of
 
 __all__ = ["Interrupted", "accuracy_names", "evaluate"]
 
@@ -29,7 +29,7 @@ def evaluate(
     """Accuracies on the test set and, where there is one, on the held-out part.
 
     Args:
-        config: Which attack, which epsilons.
+        config: Which attack, which eps.
         model: The network.
         data: What it was trained on.
         num_samples: How many samples of each part to look at; None for all.
@@ -43,7 +43,7 @@ def evaluate(
         Interrupted: `interrupted` said so.
     """
     found: list[float] = []
-    valid_range = data.valid_range if config.eval_clip else None
+    bounds = data.bounds if config.eval_clip else None
     for part, (x, y) in data.splits.items():
         if part == "train":
             continue
@@ -54,7 +54,7 @@ def evaluate(
             config.attack,
             config.eval_eps,
             norm=config.eval_norm,
-            valid_range=valid_range,
+            bounds=bounds,
         )
         found += [accuracy.clean, *accuracy.attacked.values()]
         if config.objective == "group":

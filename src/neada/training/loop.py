@@ -2,7 +2,9 @@
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,97 @@ from torch import nn
 from neada import data as datasets
 from neada import models
 from neada.data import Batches, Dataset
+from neada.robust.counters import RobustInfo
+from neada.runs import Checkpoints, Run
 from neada.steppers.base import BudgetExhausted
 from neada.training.config import TrainConfig
 from neada.training.evaluation import Interrupted, evaluate
-from neada.training.game import Game, InputGame
-from neada.training.groups import GroupGame, groups_of
-from neada.training.meter import Meter, Schedule
-from neada.training.record import Record, check_finite
-from neada.training.result import Progress, TrainResult, TrainStatus
-from neada.training.signals import listening
-from neada.training.tiada import TiAdaGroupGame, TiAdaInputGame
+from neada.training.players import (
+    Game,
+    GroupGame,
+    InputGame,
+    TiAdaGroupGame,
+    TiAdaInputGame,
+    groups_of,
+)
+from neada.training.record import (
+    Progress,
+    Record,
+    TrainResult,
+    TrainStatus,
+    check_finite,
+    listening,
+)
 
-__all__ = ["load_data", "make_model", "train"]
+__all__ = ["Meter", "Schedule", "TrainedRun", "load_data", "make_model", "open_run", "train"]
+
+
+_MEANS = ("loss", "value", "perturbation", "inner_steps", "grad_sq_y")
+
+
+class Meter:
+    """Means of what steps report, from one row to the next."""
+
+    def __init__(self) -> None:
+        self._num = 0
+        self._sums = dict.fromkeys(_MEANS, 0.0)
+        self._last: dict[str, float] = {}
+
+    def add(self, info: RobustInfo) -> None:
+        """Take a step into account."""
+        self._num += 1
+        for name in _MEANS:
+            self._sums[name] += getattr(info, name)
+
+    def means(self) -> dict[str, float]:
+        """The means since the last time, or those of then; none before the first step."""
+        if self._num > 0:
+            self._last = {name: total / self._num for name, total in self._sums.items()}
+            self._num, self._sums = 0, dict.fromkeys(_MEANS, 0.0)
+        return dict(self._last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Sums and counts."""
+        return {"num": self._num, "sums": dict(self._sums), "last": dict(self._last)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from saved sums."""
+        self._num = state_dict["num"]
+        self._sums, self._last = dict(state_dict["sums"]), dict(state_dict["last"])
+
+
+class Schedule:
+    """Something to do every so many calls, or so many times in a whole run.
+
+    Args:
+        every: Calls from one time to the next; None to go by the part of the run that is done.
+        in_all: How often in the whole run then.
+
+    Example:
+        >>> schedule = Schedule(every=10, in_all=5)
+        >>> [schedule.is_due(calls, 0.0) for calls in (9, 12)]
+        [False, True]
+        >>> schedule.tick(12, 0.0)
+        >>> schedule.is_due(19, 0.0), schedule.is_due(20, 0.0)
+        (False, True)
+    """
+
+    def __init__(self, every: int | None, in_all: int) -> None:
+        self.every = every
+        self.in_all = in_all
+        self.num_passed = 0
+
+    def is_due(self, calls: int, part: float) -> bool:
+        """Whether it is time."""
+        return self._passed(calls, part) > self.num_passed
+
+    def tick(self, calls: int, part: float) -> None:
+        """It has been done."""
+        self.num_passed = self._passed(calls, part)
+
+    def _passed(self, calls: int, part: float) -> int:
+        return int(part * self.in_all) if self.every is None else calls // self.every
+
 
 _EVALUATIONS, _ROWS = 10, 100
 
@@ -93,7 +174,11 @@ def train(
         game = _make_game(config, model, data)
         groups = groups_of(data)
         batches = Batches(
-            data.x_train, data.y_train, config.batch_size, seed=config.seed, extras=[groups]
+            data.inputs_train,
+            data.targets_train,
+            config.batch_size,
+            seed=config.seed,
+            extras=[groups],
         )
         meter = Meter()
         rows_due = Schedule(config.log_every, _ROWS)
@@ -203,7 +288,7 @@ def load_data(config: TrainConfig) -> Dataset:
 
 
 def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
-    """The model that a config speaks of, freshly initialised."""
+    """The model that a config speaks of, freshly initialized."""
     name = config.model_name
     model = models.make(name, data.input_shape, data.num_classes, seed=config.seed)
     if config.channels_last or (config.channels_last is None and name == "cnn"):
@@ -241,3 +326,59 @@ def _own_threads(num_threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """What is in a run folder.
+
+    Attributes:
+        config: What was asked.
+        data: What it was trained on.
+        model: The network of the newest checkpoint, in evaluation mode.
+        complete: Whether the run had ended.
+        folder: Where it is.
+    """
+
+    config: TrainConfig
+    data: Dataset
+    model: nn.Module
+    complete: bool
+    folder: Path
+
+
+def open_run(
+    folder: Path | str, *, model: nn.Module | None = None, data: Dataset | None = None
+) -> TrainedRun:
+    """Open a folder that `train` wrote.
+
+    Args:
+        folder: The run.
+        model: A network to load the weights into, if it was one's own.
+        data: The data, if they were one's own.
+
+    Raises:
+        ValueError: The folder holds no training run, or none with a checkpoint.
+    """
+    folder = Path(folder)
+    try:
+        config = TrainConfig.from_dict(Run(folder).config())
+    except FileNotFoundError:
+        raise ValueError(f"{folder} holds no run: give a folder that training wrote") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{folder} holds no training run: {error}") from None
+    state = Checkpoints(folder).load()
+    if state is None:
+        raise ValueError(f"{folder} has no checkpoint yet: train first")
+    data = load_data(config) if data is None else data
+    if dict(data.checksums) != state["data"]:
+        warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
+    model = make_model(config, data) if model is None else model
+    try:
+        model.load_state_dict(state["model"])
+    except RuntimeError:
+        raise ValueError(
+            f"the weights in {folder} are of another model than its config and the data make: give "
+            "the data and the model that it was trained with"
+        ) from None
+    return TrainedRun(config, data, model.eval(), state["complete"], folder)

@@ -1,21 +1,197 @@
-"""Where a training run is written down: metrics, checkpoints, TensorBoard; or only in memory."""
+"""What a training run leaves behind: status, metrics, checkpoints, TensorBoard's log."""
 
+import contextlib
+import enum
+import importlib
+import signal
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
-from neada.runs import Checkpoints, Run, files
+from neada import files
+from neada.runs import Checkpoints, Run
 from neada.tensors import NonFiniteGradient
 from neada.training.config import TrainConfig
-from neada.training.game import STORE_FILE
-from neada.training.tensorboard import TensorBoardLog, check_installed
+from neada.training.players import STORE_FILE
 
-__all__ = ["Record", "check_finite"]
+__all__ = [
+    "Progress",
+    "Record",
+    "Stop",
+    "TensorBoardLog",
+    "TrainResult",
+    "TrainStatus",
+    "check_finite",
+    "check_installed",
+    "listening",
+]
+
+
+class Stop:
+    """Whether somebody asked to stop.
+
+    Attributes:
+        asked: True once a signal has come.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        """The same as `asked`."""
+        return self.asked
+
+
+@contextlib.contextmanager
+def listening(active: bool) -> Iterator[Stop]:
+    """Let SIGINT and SIGTERM only set a flag; a second one acts as usual.
+
+    Signals that are ignored stay ignored, and outside of the main thread, where Python has no
+    handlers, nothing is changed.
+
+    Args:
+        active: Whether to listen at all.
+    """
+    stop = Stop()
+    if not active or threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+        restore()
+
+    for number, handler in before.items():
+        if handler not in (signal.SIG_IGN, None):
+            signal.signal(number, hear)
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def check_installed() -> Any:
+    """The class that writes the log; raises with advice where it is not installed."""
+    try:
+        return importlib.import_module("torch.utils.tensorboard").SummaryWriter
+    except ImportError as error:
+        raise ImportError("tensorboard is missing: pip install 'neada[tensorboard]'") from error
+
+
+class TensorBoardLog:
+    """A log that ends with a warning, not with an error, when it cannot be written.
+
+    Args:
+        folder: Where it is.
+        purge_step: From here on an earlier log counts no more; None if there was none.
+    """
+
+    def __init__(self, folder: Path, purge_step: int | None) -> None:
+        self._writer = check_installed()(folder, purge_step=purge_step)
+        # It writes in a thread of its own, whose errors reach us with the next row.
+        self._usual_hook, threading.excepthook = threading.excepthook, self._hear
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add the numbers of a row at its calls."""
+        if self._writer is None:
+            return
+        try:
+            for name, number in row.items():
+                if name != "calls":
+                    self._writer.add_scalar(name, number, row["calls"])
+            self._writer.flush()
+        except OSError as error:
+            self._writer = None
+            warnings.warn(f"TensorBoard's log ends here: {error.strerror or error}", stacklevel=2)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        threading.excepthook = self._usual_hook
+        if self._writer is not None:
+            self._writer.close()
+
+    def _hear(self, failure: threading.ExceptHookArgs) -> None:
+        if not isinstance(failure.exc_value, OSError):
+            self._usual_hook(failure)
+
+
+class TrainStatus(enum.Enum):
+    """How a training run ended."""
+
+    FINISHED = "the budget is spent, or the epochs are done"
+    INTERRUPTED = "a signal stopped it; it can be resumed"
+    NON_FINITE = "the loss, a gradient or the model is not finite"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is.
+
+    Attributes:
+        part: The part of it that is done, from 0 to 1.
+        calls: Gradient calls so far.
+        x_steps: Steps of the model so far.
+        loss: Of the last batch, at the perturbed inputs.
+        inner_steps: Of the last batch.
+        accuracy: The last one measured, on the clean test set; None before there was one.
+        seconds_left: An estimate, from the pace so far; None before the first step.
+    """
+
+    part: float
+    calls: int
+    x_steps: int
+    loss: float
+    inner_steps: int
+    accuracy: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainResult:
+    """What training came to.
+
+    Attributes:
+        status: How it ended.
+        message: The same in a sentence.
+        model: The network; after NON_FINITE in whatever state it was left.
+        rows: The metrics, one dictionary per row; the last one of a finished run has all
+            accuracies.
+        calls: Gradient calls of both players, and values.
+        x_steps: Steps of the model.
+        seconds: How long it took, interruptions aside.
+        folder: Where the run is, or None.
+    """
+
+    status: TrainStatus
+    message: str
+    model: nn.Module
+    rows: list[dict[str, Any]]
+    calls: int
+    x_steps: int
+    seconds: float
+    folder: Path | None
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """The accuracies of the last row that has any, by name."""
+        for row in reversed(self.rows):
+            if "test_clean" in row:
+                return {k: v for k, v in row.items() if k.startswith(("test_", "held_out_"))}
+        return {}
 
 
 class Record:
