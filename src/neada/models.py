@@ -1,13 +1,14 @@
 """The paper's networks and two small ones, each an `nn.Sequential` as torch initializes it."""
 
 import contextlib
-import difflib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import nn
+
+from neada.checks import check_choice, check_number
 
 __all__ = ["cnn", "linear", "make", "mlp", "names", "small_cnn"]
 
@@ -125,20 +126,14 @@ def make(
         >>> [tuple(p.shape) for p in model.parameters()]
         [(4, 2), (4,), (2, 4), (2,), (2, 2), (2,)]
     """
-    if name not in _MODELS:
-        near = difflib.get_close_matches(name, _MODELS, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"there is no model named {name!r}; did you mean {near!r}? "
-            "models.names() lists them all"
-        )
-    widths = [*input_shape, *(hidden or ()), num_classes]
+    check_choice("model", name, _MODELS)
+    check_number("num_classes", num_classes, above=2, strict=False, whole=True)
+    widths = [*input_shape, *(hidden or ())]
     if not input_shape or not all(isinstance(n, int) and n >= 1 for n in widths):
         raise ValueError(
-            "input_shape, hidden and num_classes must be whole numbers, at least 1, got "
-            f"{tuple(input_shape)}, {hidden} and {num_classes!r}"
+            "input_shape and hidden must be whole numbers, at least 1, got "
+            f"{tuple(input_shape)} and {hidden}"
         )
-    if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
     if hidden is not None and name != "mlp":
         raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")
     with _initializing(seed), torch.device("cpu"):

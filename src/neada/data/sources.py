@@ -1,6 +1,5 @@
 """Every data set by name: generated, bundled with other packages, or found as files."""
 
-import difflib
 import hashlib
 import importlib
 import math
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neada.checks import check_number, not_one_of
 from neada.data.dataset import DataError, Dataset, as_float32, checksum, split_by_seed
 from neada.data.download import fetch
 from neada.data.readers import npz, read_idx
@@ -360,15 +360,11 @@ def load(
         Dataset('synthetic': 10000 train, 4000 test, inputs (2,), 2 classes)
     """
     given = os.fspath(name)
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {seed!r}")
+    check_number("seed", seed, above=0, strict=False, below=2**63, whole=True)
     is_npz = given.lower().endswith(".npz")
     if not is_npz and given not in names():
-        near = difflib.get_close_matches(given, names(), n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
-        raise DataError(
-            f"there is no data set named {given!r}; {hint} The path of an .npz file will do as well"
-        )
+        sentence = not_one_of("data set", given, names())
+        raise DataError(f"{sentence} (the path of an .npz file will do as well)")
     if folder is not None and given not in _IDX_SETS:
         raise ValueError(f"{given} has no use for a folder: it is for {' and '.join(_IDX_SETS)}")
     if test_fraction is None:
