@@ -424,8 +424,8 @@ def test_pgd_refuses_its_own_nonsense(options, sentence) -> None:
         ([SOME_X], "fgsm", {}, TypeError, r"must yield \(inputs, targets"),
         ([(SOME_X,)], "fgsm", {}, TypeError, r"must yield \(inputs, targets"),
         ([(SOME_X, SOME_X)], "fgsm", {}, ValueError, "one class label per input"),
-        ([(SOME_X, SOME_Y)], "cw", {}, ValueError, "attack must be 'fgsm', 'pgd' or a function"),
-        ([(SOME_X, SOME_Y)], "fgsm", {"num_steps": 3}, ValueError, "num_steps: only attack='pgd'"),
+        ([(SOME_X, SOME_Y)], "cw", {}, ValueError, "attack must be one of 'fgsm', 'pgd'"),
+        ([(SOME_X, SOME_Y)], "fgsm", {"num_steps": 3}, ValueError, "num_steps: attack='fgsm'"),
         ([(SOME_X, SOME_Y)], "fgsm", {"norm": "l7"}, ValueError, "norm must be"),
     ],
 )
@@ -436,10 +436,11 @@ def test_accuracy_refuses_nonsense(data, attack, options, kind, sentence) -> Non
         robust_accuracy(MODEL, [(SOME_X, SOME_Y)], "fgsm", [0.1, -0.1])
 
 
-def test_attacks_import_nothing_of_the_rest() -> None:
+def test_attacks_share_no_arithmetic_with_the_rest() -> None:
+    shared = {"neada.checks", "neada.tables"}
     for path in Path(neada.attacks.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            inner = [name for name in names if name.startswith("neada")]
+            inner = [name for name in names if name.startswith("neada") and name not in shared]
             assert all(name.startswith("neada.attacks.") for name in inner)

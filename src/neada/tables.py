@@ -1,23 +1,46 @@
-"""Everything that has a name: data sets and models, in words, and where their functions are.
+"""Everything that has a name, in words, and where its function or class is.
 
 Checks, the choices of the command line, the lists in the docs and the batteries of tests are made
 from these tables. They import no torch, so that listing names is quick; `resolve` imports the
 function of an entry when it is used.
 
-To add a data set or a model, write its function and add one entry:
+To add a thing, write its function or class and add one entry:
 
 - `DATA`: a function that returns a `neada.data.Dataset`, its description, those arguments of
   `neada.data.load` that it takes ("name", "seed", "test_fraction", "folder", "download"), and the
   model that is usual for it;
 - `MODELS`: a function ``(input_shape, num_classes) -> nn.Sequential``, its description, and the
-  options of `neada.models.make` that it takes besides.
+  options of `neada.models.make` that it takes besides;
+- `ATTACKS`: a function of model, inputs, targets and eps, with `norm`, `bounds` and `loss`, and its
+  own arguments;
+- `OBJECTIVES`: a function of a `TrainConfig`, a model and data that makes an objective of
+  `neada.robust`, and those fields of the config that it takes and not every objective takes;
+- `METHODS` of training: a class of `neada.training.players`, and fields likewise;
+- `OPTIMIZERS` of training: an optimizer of torch, or one with the same arguments, and its usual
+  learning rates;
+- `EXPERIMENTS`: a module of `neada.experiments` with the same name.
 """
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DATA", "MODELS", "DataEntry", "Entry", "ModelEntry", "resolve"]
+__all__ = [
+    "ATTACKS",
+    "DATA",
+    "EXPERIMENTS",
+    "METHODS",
+    "MODELS",
+    "OBJECTIVES",
+    "OPTIMIZERS",
+    "SCALES",
+    "DataEntry",
+    "Entry",
+    "ModelEntry",
+    "OptimizerEntry",
+    "resolve",
+]
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,21 @@ class ModelEntry(Entry):
     """
 
     channels_last: bool = False
+
+
+@dataclass(frozen=True)
+class OptimizerEntry(Entry):
+    """An optimizer of training.
+
+    Attributes:
+        lr_x: The usual learning rate of a model.
+        lr_y: The usual learning rate of an adversary, for inputs between 0 and 1.
+        arguments: More arguments.
+    """
+
+    lr_x: float = 1.0
+    lr_y: float = 1.0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def resolve(path: str) -> Any:
@@ -113,3 +151,64 @@ MODELS: dict[str, ModelEntry] = {
     "cnn": ModelEntry("neada.models:cnn", "the paper's network for MNIST", channels_last=True),
     "small-cnn": ModelEntry("neada.models:small_cnn", "two convolutions, for small images"),
 }
+
+ATTACKS: dict[str, Entry] = {
+    "fgsm": Entry("neada.attacks.gradient:fgsm", "one step along the gradient of the loss"),
+    "pgd": Entry(
+        "neada.attacks.gradient:pgd",
+        "projected gradient ascent from several points",
+        ("num_steps", "step_size", "num_restarts", "generator"),
+    ),
+}
+
+_PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip")
+OBJECTIVES: dict[str, Entry] = {
+    "wrm": Entry(
+        "neada.training.players:make_wrm",
+        "perturb the inputs at a price",
+        (*_PERTURBING, "stop"),
+    ),
+    "adversarial": Entry(
+        "neada.training.players:make_adversarial",
+        "perturb the inputs within a distance",
+        (*_PERTURBING, "random_start"),
+    ),
+    "group": Entry("neada.training.players:make_group", "shift the mixture of groups"),
+}
+
+_NESTED = ("x_optimizer", "y_optimizer", "per_sample", "random_start", "stop")
+METHODS: dict[str, Entry] = {
+    "neada": Entry(
+        "neada.training.players:Nested", "a rule decides about the inner steps", _NESTED
+    ),
+    "gdmax": Entry(
+        "neada.training.players:Nested",
+        "so many inner steps with every batch",
+        (*_NESTED, "inner_steps"),
+    ),
+    "tiada": Entry("neada.training.players:Together", "both players move once with every batch"),
+}
+
+OPTIMIZERS: dict[str, OptimizerEntry] = {
+    "adam": OptimizerEntry("torch.optim:Adam", "Adam", lr_x=1e-3, lr_y=1e-2),
+    "amsgrad": OptimizerEntry(
+        "torch.optim:Adam", "AMSGrad", lr_x=1e-3, lr_y=1e-2, arguments={"amsgrad": True}
+    ),
+    "sgd": OptimizerEntry("torch.optim:SGD", "plain gradient steps", lr_x=0.1, lr_y=0.1),
+    "adagrad": OptimizerEntry("torch.optim:Adagrad", "AdaGrad", lr_x=1e-2, lr_y=0.1),
+}
+
+SCALES = ("quick", "standard", "paper")
+EXPERIMENTS = (
+    "quadratic",
+    "mccormick",
+    "synthetic-dro",
+    "mnist-dro",
+    "lemma",
+    "deterministic-rate",
+    "stochastic-rate",
+    "regret",
+    "high-probability",
+    "agnostic",
+    "errata",
+)

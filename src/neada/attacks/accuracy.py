@@ -2,22 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from neada.attacks.gradient import (
-    Ball,
-    Loss,
-    Model,
-    Norm,
-    check_eps,
-    evaluating,
-    look,
-    look_up,
-    pgd,
-)
+from neada.attacks.gradient import Ball, Loss, Model, Norm, check_eps, evaluating, look, look_up
+from neada.checks import check_choice
+from neada.tables import ATTACKS, resolve
 
 __all__ = ["RobustAccuracy", "robust_accuracy"]
 
@@ -40,7 +33,7 @@ class RobustAccuracy:
 def robust_accuracy(
     model: Model,
     data: Iterable[Sequence[Any]],
-    attack: Literal["fgsm", "pgd"] | Callable[[Model, Tensor, Tensor, float], Tensor],
+    attack: str | Callable[[Model, Tensor, Tensor, float], Tensor],
     eps: float | Iterable[float],
     *,
     norm: Norm = "linf",
@@ -54,13 +47,13 @@ def robust_accuracy(
         model: A classifier: the largest output is the class. A module's batches are moved to the
             device of its parameters.
         data: Yields ``(inputs, targets, ...)``, such as a `DataLoader` or `Batches`.
-        attack: "fgsm" (one gradient per batch serves all eps), "pgd", or a function of model,
-            inputs, targets and eps.
+        attack: A name in `neada.tables.ATTACKS` (with "fgsm" one gradient per batch serves all
+            eps), or a function of model, inputs, targets and eps.
         eps: The largest norms of the perturbations; or one.
         norm: As in `fgsm`.
         bounds: As in `fgsm`.
         loss: As in `fgsm`.
-        options: More arguments of `pgd`; one generator then serves all batches.
+        options: More arguments of the named attack; one generator serves all batches.
 
     Returns:
         The accuracies.
@@ -69,11 +62,16 @@ def robust_accuracy(
         ValueError: an argument makes no sense, or there are no data.
         FloatingPointError: the model or its gradient is not finite.
     """
-    if attack not in ("fgsm", "pgd") and not callable(attack):
-        raise ValueError(f"attack must be 'fgsm', 'pgd' or a function, got {attack!r}")
-    if options and attack != "pgd":
-        raise ValueError(f"{', '.join(options)}: only attack='pgd' takes more arguments")
-    if attack == "pgd" and options.get("generator") is None:
+    own: tuple[str, ...] = ()
+    if callable(attack):
+        make = attack
+    else:
+        check_choice("attack", attack, ATTACKS)
+        own = ATTACKS[attack].options
+        make = partial(resolve(ATTACKS[attack].function), norm=norm, bounds=bounds, loss=loss)
+    if unknown := set(options) - set(own):
+        raise ValueError(f"{', '.join(sorted(unknown))}: attack={attack!r} takes no such argument")
+    if "generator" in own and options.get("generator") is None:
         options["generator"] = torch.Generator().manual_seed(0)
     several = [eps] if isinstance(eps, int | float) else eps
     levels = [check_eps(eps) for eps in several]
@@ -98,11 +96,8 @@ def robust_accuracy(
                 if attack == "fgsm":
                     ball = Ball.around(inputs, eps, norm, bounds)
                     points = ball.step(ball.center, gradient, eps)
-                elif attack == "pgd":
-                    common: dict[str, Any] = {"norm": norm, "bounds": bounds}
-                    points = pgd(model, inputs, targets, eps, loss=loss, **common, **options)
                 else:
-                    points = attack(model, inputs, targets, eps)
+                    points = make(model, inputs, targets, eps, **options)
                 num_right[eps] += look(model, points, targets, loss).num_right
     if num_samples == 0:
         raise ValueError("data yielded no samples; note that an iterator can be used only once")
