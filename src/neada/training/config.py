@@ -1,215 +1,339 @@
-"""What a training run is asked to do."""
+"""What a training run is asked to do: one table of options, for Python and for the command line.
 
+Every option is declared once, with its words, choices and range; the checks, the flags of
+`neada train` and the documentation are made from that. Nothing here imports torch.
+"""
+
+import contextlib
 import dataclasses
-import math
-import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from neada import data, models
-from neada.checks import check_choice
+from neada import tables
+from neada.checks import check_choice, check_number
 
-__all__ = ["OPTIMIZERS", "Method", "TrainConfig"]
-
-OPTIMIZERS = ("adam", "amsgrad", "sgd", "adagrad")
-_MODELS = {"synthetic": "mlp", "digits": "small-cnn", "mnist-5k": "cnn"}
-_MODELS |= {"mnist": "cnn", "fashion-mnist": "cnn"}
+__all__ = ["GROUPS", "DataOptions", "Option", "TrainConfig", "options_of"]
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method's name, taken apart.
+class Option(NamedTuple):
+    """One field of a config, or one flag of a command.
 
     Attributes:
-        optimizer: Of both players, one of `OPTIMIZERS`; or "tiada".
-        num_inner_steps: Steps of y per step of x; None for NeAda, whose rule decides.
+        name: Of the field; the flag is ``--name`` with dashes.
+        words: What it is.
+        default: Its default.
+        kind: bool, int, float, str, or tuple for several numbers.
+        optional: Whether it may be None.
+        choices: What a str may be; empty for anything.
+        or_file: How a name ends that is none of the choices but the path of a file.
+        least: The smallest number that is allowed; None for at least 1, or anything above 0.
+        most: The largest one.
     """
 
-    optimizer: str
-    num_inner_steps: int | None
+    name: str
+    words: str
+    default: Any
+    kind: type
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    or_file: str | None = None
+    least: float | None = None
+    most: float | None = None
 
-    @classmethod
-    def parse(cls, name: str) -> "Method":
-        """Take a name apart: ``neada-adam``, ``adam-15``, ``tiada``."""
-        if name == "tiada":
-            return cls("tiada", 1)
-        nested = re.fullmatch(r"neada-(\w+)", name)
-        fixed = re.fullmatch(r"(\w+)-([1-9]\d{0,5})", name)
-        optimizer = nested[1] if nested else fixed[1] if fixed else ""
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"there is no method {name!r}: use neada-X, X-N for N inner steps such as adam-15 "
-                f"(with X one of {', '.join(OPTIMIZERS)}), or tiada"
-            )
-        return cls(optimizer, None if fixed is None else int(fixed[2]))
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    def parse(self, text: str) -> Any:
+        """What somebody typed, checked; a sentence about it speaks of the flag."""
+        value: Any = text
+        with contextlib.suppress(ValueError):
+            if self.kind is tuple:
+                value = tuple(float(part) for part in text.split(",") if part.strip()) or text
+            else:
+                value = self.kind(text)
+        self._replace(name=self.flag).check(value)
+        return value
+
+    def check(self, value: object) -> None:
+        """Raise ValueError, with a sentence, for what the field cannot be."""
+        if value is None and self.optional:
+            return
+        if self.choices:
+            if not (self.or_file and str(value).lower().endswith(self.or_file)):
+                check_choice(self.name, value, self.choices)
+        elif self.kind is tuple:
+            self._check_numbers(value)
+        elif self.kind in (int, float):
+            self._check_number(value)
+        elif not isinstance(value, self.kind):
+            wanted = "True or False" if self.kind is bool else "text"
+            raise ValueError(f"{self.name} must be {wanted}, got {value!r}")
+
+    def _check_number(self, value: object) -> None:
+        whole = self.kind is int
+        least = 1 if whole and self.least is None else self.least
+        check_number(
+            self.name,
+            value,
+            above=0 if least is None else least,
+            strict=least is None,
+            most=self.most,
+            whole=whole,
+        )
+
+    def _check_numbers(self, value: object) -> None:
+        if not isinstance(value, tuple):
+            raise ValueError(f"{self.name} must be numbers with commas between, got {value!r}")
+        for number in value:
+            self._check_number(number)
+        if len({f"{number:g}" for number in value}) < len(set(value)):
+            raise ValueError(f"{self.name} must differ in six digits, got {value}")
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything that decides a training run; plain JSON values, checked.
+def option(
+    default: Any,
+    words: str,
+    *,
+    choices: Mapping[str, Any] | tuple[str, ...] = (),
+    or_file: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """A field of a config, see `Option`; what it may be is in its annotation too."""
+    facts = {"words": words, "choices": tuple(choices), "or_file": or_file}
+    return dataclasses.field(default=default, metadata={**facts, "least": least, "most": most})
 
-    Attributes:
-        data: A name that `neada.data.load` knows, or the path of an `.npz` file.
-        data_folder: Where the files of the data are, if they need one.
-        data_seed: Of what is random in the data: the points of "synthetic", the split of others.
-        download: Whether missing data may be downloaded.
-        model: A name that `neada.models.make` knows; "auto" for the usual one for the data.
-        objective: "wrm", "ball" or "group", see `neada.robust`.
-        method: ``neada-X`` stops the inner loop by a rule, ``X-N`` after N steps, with X the
-            optimizer of both players: adam, amsgrad, sgd or adagrad; "tiada" moves both players
-            once with every batch.
-        lr_x: The model's learning rate; None for a usual one of the optimizer.
-        lr_y: The adversary's; None for a usual one of the objective.
-        gamma: The price per squared distance of "wrm".
-        radius: The radius of "ball".
-        ball_norm: "l2", "linf" or "l1".
-        random_start: Start in the ball at random.
-        regularizer: Of "group": "kl", "chi2" or "none".
-        strength: Its factor.
-        adjustment: The constant of the size adjustment of "group".
-        batch_size: Samples per batch.
-        budget: Gradient calls of both players in all; None for no limit.
-        epochs: Passes over the data; None for no limit. With neither, the budget is 1000.
-        stop: The rule of NeAda: "library" (a squared gradient of at most stop_scale/(t+1) in the
-            mean over the samples, or t+1 steps) or "released", as in the authors' scripts: the
-            squared gradient of the batch's mean, max(1, t) steps.
-        stop_scale: The constant of the rule.
-        norm: "frozen" or "batch" statistics of normalization layers in the inner loop; None is
-            "frozen", and "batch" with the released rule.
-        dropout: "off" or "on" in the inner loop; None is "off", and "on" with the released rule.
-        per_sample: Stop every sample by its own gradient.
-        warm_start: Where perturbations persist between epochs: "none", "memory" or "disk". Those
-            of "tiada" always do, and "none" means "memory".
-        box: Keep the adversary in the valid range of the data, where they have one; None does so
-            except with the released rule.
-        eval_every: Gradient calls between evaluations; None for ten in all.
-        log_every: Gradient calls between rows of the metrics; None for a hundred in all.
-        eval_eps: The sizes of the attacks in evaluations.
-        eval_norm: Their norm, "linf" or "l2".
-        eval_clip: Whether attacked inputs are clipped to the valid range of the data.
-        attack: "fgsm" or "pgd".
-        eval_samples: How many samples of each part the evaluations before the last one look at;
-            None for all.
-        channels_last: The memory layout of images; None is True for the model "cnn", which it
-            makes faster.
-        seed: Of the initialization, the order of the batches, and all else.
-        threads: Threads of torch; None leaves them as they are.
-    """
 
-    data: str = "digits"
-    data_folder: str | None = None
-    data_seed: int = 0
-    download: bool = False
-    model: str = "auto"
-    objective: Literal["wrm", "ball", "group"] = "wrm"
-    method: str = "neada-adam"
-    lr_x: float | None = None
-    lr_y: float | None = None
-    gamma: float = 1.3
-    radius: float = 0.1
-    ball_norm: Literal["l2", "linf", "l1"] = "linf"
-    random_start: bool = False
-    regularizer: Literal["kl", "chi2", "none"] = "kl"
-    strength: float = 1.0
-    adjustment: float = 0.0
-    batch_size: int = 128
-    budget: int | None = None
-    epochs: int | None = None
-    stop: Literal["library", "released"] = "library"
-    stop_scale: float = 1.0
-    norm: Literal["frozen", "batch"] | None = None
-    dropout: Literal["off", "on"] | None = None
-    per_sample: bool = False
-    warm_start: Literal["none", "memory", "disk"] = "none"
-    box: bool | None = None
-    eval_every: int | None = None
-    log_every: int | None = None
-    eval_eps: tuple[float, ...] = (0.02, 0.05, 0.1)
-    eval_norm: Literal["linf", "l2"] = "linf"
-    eval_clip: bool = True
-    attack: Literal["fgsm", "pgd"] = "fgsm"
-    eval_samples: int | None = None
-    channels_last: bool | None = None
-    seed: int = 0
-    threads: int | None = None
+def options_of(group: Any) -> list[Option]:
+    """The options of a class, in their order."""
+    return [_option_of(field) for field in dataclasses.fields(group)]
+
+
+def _option_of(field: "dataclasses.Field[Any]") -> Option:
+    facts = dict(field.metadata)
+    union = get_origin(field.type) in (Union, UnionType)
+    kinds = get_args(field.type) if union else (field.type,)
+    (kind,) = (kind for kind in kinds if kind is not NoneType)
+    if get_origin(kind) is Literal:
+        facts["choices"], kind = get_args(kind), str
+    kind = get_origin(kind) or kind
+    return Option(field.name, kind=kind, default=field.default, optional=NoneType in kinds, **facts)
+
+
+def _listed(table: Mapping[str, tables.Entry]) -> str:
+    return "; ".join(f"{name}, {entry.description}" for name, entry in table.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """What is trained."""
+
+    data: str = option(
+        "digits",
+        "the data set, see `neada data`, or the path of an .npz file",
+        choices=tables.DATA,
+        or_file=".npz",
+    )
+    data_folder: str | None = option(None, "where the files of mnist or fashion-mnist are")
+    data_seed: int = option(0, "seed of random data and splits", least=0, most=2**63 - 1)
+    download: bool = option(False, "allow to download missing data")
+    model: str = option(
+        "auto", "the network; auto is the usual one of the data", choices=("auto", *tables.MODELS)
+    )
+    batch_size: int = option(128, "samples per batch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdversaryOptions:
+    """The adversary."""
+
+    objective: str = option(
+        "wrm",
+        "what the adversary may do: " + _listed(tables.OBJECTIVES),
+        choices=tables.OBJECTIVES,
+    )
+    gamma: float = option(1.3, "price per squared distance (wrm)")
+    eps: float = option(0.1, "the largest distance, in the units of the inputs (adversarial)")
+    norm: Literal["l2", "linf", "l1"] = option("linf", "the norm of the distance (adversarial)")
+    random_start: bool = option(False, "start at random within the distance (adversarial)")
+    regularizer: Literal["kl", "chi2", "none"] = option(
+        "kl", "keeps the mixture from a single group (group)"
+    )
+    strength: float = option(1.0, "factor of the regularizer (group)")
+    adjustment: float = option(0.0, "constant of the size adjustment (group)", least=0)
+    per_sample: bool = option(False, "stop every sample by its own gradient")
+    warm_start: Literal["none", "memory", "disk"] = option(
+        "none",
+        "where perturbations persist between epochs; those of tiada always do, and none is memory",
+    )
+    batch_norm: Literal["frozen", "batch"] | None = option(
+        None, "batch-norm statistics in the inner loop (default: frozen; with stop released, batch)"
+    )
+    dropout: Literal["off", "on"] | None = option(
+        None, "dropout in the inner loop (default: off; with stop released, on)"
+    )
+    clip: bool | None = option(
+        None,
+        "keep the adversary in the valid range of the data, where they have one (default: yes; "
+        "with stop released, no)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions:
+    """The method."""
+
+    method: str = option(
+        "neada",
+        "who moves when: " + _listed(tables.METHODS),
+        choices=tables.METHODS,
+    )
+    x_optimizer: str = option("adam", "optimizer of the model", choices=tables.OPTIMIZERS)
+    y_optimizer: str = option("adam", "optimizer of the adversary", choices=tables.OPTIMIZERS)
+    inner_steps: int | None = option(None, "steps of the adversary per batch (gdmax; default: 15)")
+    lr_x: float | None = option(
+        None, "learning rate of the model (default: a usual one of the optimizer)"
+    )
+    lr_y: float | None = option(
+        None, "learning rate of the adversary (default: a usual one of the objective)"
+    )
+    stop: Literal["library", "released"] = option(
+        "library",
+        "the rule of neada: library stops at a squared gradient of at most c/(t+1) in the mean "
+        "over the samples, or after t+1 steps; released as the authors' scripts do, by the squared "
+        "gradient of the batch's mean, or after max(1, t) steps",
+    )
+    stop_scale: float = option(1.0, "the constant c of the rule")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthOptions:
+    """How long."""
+
+    max_calls: int | None = option(
+        None, "gradient calls of both players in all (default: 1000 without epochs)"
+    )
+    epochs: int | None = option(None, "passes over the data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """What is measured."""
+
+    eval_every: int | None = option(
+        None, "gradient calls between evaluations (default: ten evaluations in all)"
+    )
+    log_every: int | None = option(
+        None, "gradient calls between rows of the metrics (default: a hundred rows in all)"
+    )
+    attack: str = option("fgsm", "the attack of the evaluations", choices=tables.ATTACKS)
+    eval_eps: tuple[float, ...] = option((0.02, 0.05, 0.1), "sizes of the attacks", least=0)
+    eval_norm: Literal["linf", "l2"] = option("linf", "the norm of the attacks")
+    eval_clip: bool = option(True, "keep attacked inputs in the valid range of the data")
+    eval_samples: int | None = option(
+        None, "samples of each part in evaluations before the last one (default: all)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """The machine."""
+
+    channels_last: bool | None = option(
+        None, "memory layout of images (default: yes for the model cnn, which it makes faster)"
+    )
+    seed: int = option(0, "seed of initialization, batches and all else", least=0, most=2**63 - 1)
+    threads: int | None = option(None, "threads of torch (default: as they are)")
+
+
+GROUPS = (
+    *(DataOptions, AdversaryOptions, MethodOptions),
+    *(LengthOptions, EvaluationOptions, MachineOptions),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(  # dataclasses list the fields of the last base first
+    MachineOptions, EvaluationOptions, LengthOptions, MethodOptions, AdversaryOptions, DataOptions
+):
+    """Everything that decides a training run; plain JSON values, checked."""
 
     def __post_init__(self) -> None:
-        if self.budget is None and self.epochs is None:
-            object.__setattr__(self, "budget", 1000)
-        object.__setattr__(self, "eval_eps", tuple(float(eps) for eps in self.eval_eps))
-        if not isinstance(self.data, str):
-            raise ValueError(f"data must be a name or the path of an .npz file, got {self.data!r}")
-        if not self.data.lower().endswith(".npz"):
-            check_choice("data", self.data, tuple(data.names()))
-        check_choice("model", self.model, ("auto", *models.names()))
-        for name, choices in _CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        for name in ("gamma", "radius", "strength", "stop_scale", "lr_x", "lr_y"):
-            self._check_number(name, above_zero=True)
-        self._check_number("adjustment", above_zero=False)
-        for name in _COUNTS:
-            count = getattr(self, name)
-            if count is not None and (not isinstance(count, int) or count < 1):
-                raise ValueError(f"{name} must be a whole number, at least 1, got {count!r}")
-        for name in ("seed", "data_seed"):
-            seed = getattr(self, name)
-            if not isinstance(seed, int) or not 0 <= seed < 2**63:
-                raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {seed!r}")
-        if not all(eps >= 0.0 and math.isfinite(eps) for eps in self.eval_eps):
-            raise ValueError(f"eval_eps must be finite numbers, at least 0, got {self.eval_eps}")
-        if len({f"{eps:g}" for eps in self.eval_eps}) < len(set(self.eval_eps)):
-            raise ValueError(f"eval_eps must differ in six digits, got {self.eval_eps}")
-        self._check_fit(Method.parse(self.method))
+        if self.max_calls is None and self.epochs is None:
+            object.__setattr__(self, "max_calls", 1000)
+        with contextlib.suppress(TypeError):
+            object.__setattr__(self, "eval_eps", tuple(self.eval_eps))
+        for known in _OPTIONS.values():
+            known.check(getattr(self, known.name))
+        object.__setattr__(self, "eval_eps", tuple(map(float, self.eval_eps)))
+        self._check_taken("objective", tables.OBJECTIVES)
+        self._check_taken("method", tables.METHODS)
+        self._check_fit()
 
-    def _check_number(self, name: str, above_zero: bool) -> None:
-        number = getattr(self, name)
-        if number is None:
-            return
-        if not (math.isfinite(number) and (number > 0.0 if above_zero else number >= 0.0)):
-            words = "greater than 0" if above_zero else "at least 0"
-            raise ValueError(f"{name} must be a finite number {words}, got {number!r}")
+    def _check_taken(self, what: str, table: Mapping[str, Any]) -> None:
+        """Raise where a field was given that the objective or the method does not take."""
+        chosen = getattr(self, what)
+        for name in _OPTIONS:
+            takers = [repr(other) for other, entry in table.items() if name in entry.options]
+            value = getattr(self, name)
+            if takers and repr(chosen) not in takers and value != _OPTIONS[name].default:
+                raise ValueError(
+                    f"{name}={value!r} is for {what} {' or '.join(takers)}, and not for "
+                    f"{chosen!r}: leave it out"
+                )
 
-    def _check_fit(self, method: Method) -> None:
-        """Raise where the parts do not fit together."""
-        if method.optimizer == "tiada" and self.objective != "group":
-            for name, only in _WITHOUT_INNER_LOOP.items():
-                if getattr(self, name) not in only:
-                    raise ValueError(
-                        f"{name}={getattr(self, name)!r} is about an inner loop that starts anew, "
-                        "and tiada has none: leave it out, or use a method such as adam-1"
-                    )
-        if self.objective == "group":
-            for name in ("per_sample", "warm_start", "norm", "dropout", "random_start", "box"):
-                if getattr(self, name) != _FIELDS[name].default:
-                    raise ValueError(
-                        f"{name} is about perturbed inputs, and 'group' perturbs none: leave it out"
-                    )
-        if self.objective == "wrm" and self.random_start:
-            raise ValueError("random_start is about a ball: leave it out, or objective='ball'")
-        if self.regularizer == "none" and method.num_inner_steps != 1:
+    def _check_fit(self) -> None:
+        """Raise where other parts do not fit together."""
+        if self.method == "tiada" and (self.batch_norm == "frozen" or self.dropout == "off"):
+            raise ValueError(
+                "batch_norm='frozen' and dropout='off' are about an inner loop, and 'tiada' has "
+                "none: leave them out, or use method='gdmax'"
+            )
+        if self.regularizer == "none" and self.num_inner_steps != 1:
             raise ValueError(
                 "without a regularizer the worst mixture is a single group, so y moves once per "
-                "batch: use a method such as adam-1, or regularizer='kl'"
+                "batch: use method='gdmax' with inner_steps=1, method='tiada', or regularizer='kl'"
             )
-        if self.stop == "released":
-            if self.objective != "wrm":
-                raise ValueError("stop='released' is the authors' inner loop of 'wrm': use that")
-            if self.per_sample:
-                raise ValueError("stop='released' looks at the whole batch: not per_sample")
+        if self.stop == "released" and self.per_sample:
+            raise ValueError("stop='released' looks at the whole batch: leave out per_sample=True")
         if self.random_start and self.warm_start != "none":
-            raise ValueError("a start is either random or warm: leave one of them out")
+            raise ValueError(
+                "a start is either random or warm: leave out random_start=True or warm_start="
+                f"{self.warm_start!r}"
+            )
+
+    @property
+    def num_inner_steps(self) -> int | None:
+        """Steps of y per step of x; None where a rule decides."""
+        fixed = {"gdmax": self.inner_steps or 15, "tiada": 1}
+        return fixed.get(self.method)
 
     @property
     def model_name(self) -> str:
         """The model, with "auto" resolved."""
-        return _MODELS.get(self.data, "mlp") if self.model == "auto" else self.model
+        if self.model != "auto":
+            return self.model
+        return tables.DATA[self.data].model if self.data in tables.DATA else "mlp"
+
+    @property
+    def method_label(self) -> str:
+        """The method in a few words: "neada adam", "gdmax 15 adam sgd", "tiada"."""
+        if self.method == "tiada":
+            return self.method
+        parts = [self.method, self.num_inner_steps, self.x_optimizer]
+        parts += [self.y_optimizer] if self.y_optimizer != self.x_optimizer else []
+        return " ".join(str(part) for part in parts if part is not None)
 
     @property
     def label(self) -> str:
         """The run in a few words."""
-        return f"{Path(self.data).stem} {self.objective} {self.method} seed {self.seed}"
+        return f"{Path(self.data).stem} {self.objective} {self.method_label} seed {self.seed}"
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "TrainConfig":
@@ -218,30 +342,24 @@ class TrainConfig:
         Raises:
             ValueError: There are fields that no config has.
         """
-        unknown = set(fields) - set(_FIELDS)
+        unknown = set(fields) - set(_OPTIONS)
         if unknown:
             raise ValueError(f"a training config has no field {', '.join(sorted(unknown))}")
         return cls(**fields)
 
 
-_FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "objective": ("wrm", "ball", "group"),
-    "ball_norm": ("l2", "linf", "l1"),
-    "regularizer": ("kl", "chi2", "none"),
-    "stop": ("library", "released"),
-    "norm": ("frozen", "batch", None),
-    "dropout": ("off", "on", None),
-    "warm_start": ("none", "memory", "disk"),
-    "eval_norm": ("linf", "l2"),
-    "attack": ("fgsm", "pgd"),
-}
-# What "tiada" for perturbed inputs leaves to choose.
-_WITHOUT_INNER_LOOP: dict[str, tuple[Any, ...]] = {
-    "norm": (None, "batch"),
-    "dropout": (None, "on"),
-    "per_sample": (False,),
-    "random_start": (False,),
-    "stop": ("library",),
-}
-_COUNTS = ("batch_size", "budget", "epochs", "eval_every", "log_every", "eval_samples", "threads")
+_OPTIONS = {known.name: known for known in options_of(TrainConfig)}
+
+
+def _attributes() -> str:
+    """The section of the docstring about the fields."""
+    text = "\n\n    Attributes:"
+    for known in _OPTIONS.values():
+        unsaid = not all(choice in known.words for choice in known.choices)
+        choices = f"; one of {', '.join(known.choices)}" if unsaid else ""
+        words = f"{known.name}: {known.words[0].upper()}{known.words[1:]}{choices}."
+        text += "\n" + textwrap.indent(textwrap.fill(words, 88, subsequent_indent="    "), 8 * " ")
+    return text + "\n    "
+
+
+TrainConfig.__doc__ = f"{TrainConfig.__doc__}{_attributes()}"

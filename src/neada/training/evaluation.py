@@ -6,11 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from neada import attacks
+from neada.attacks.gradient import evaluating
 from neada.data import Dataset
 from neada.training.config import TrainConfig
 from neada.training.players import groups_of
 
-__all__ = ["Interrupted", "accuracy_names", "evaluate"]
+__all__ = ["Interrupted", "accuracy_names", "chunks", "evaluate"]
 
 _CHUNK = 1000
 
@@ -43,23 +44,22 @@ def evaluate(
         Interrupted: `interrupted` said so.
     """
     found: list[float] = []
-    bounds = data.bounds if config.eval_clip else None
-    for part, (x, y) in data.splits.items():
+    for part, (inputs, targets) in data.splits.items():
         if part == "train":
             continue
-        x, y = x[:num_samples], y[:num_samples]
+        inputs, targets = inputs[:num_samples], targets[:num_samples]
         accuracy = attacks.robust_accuracy(
             model,
-            _chunks(x, y, interrupted),
+            chunks(inputs, targets, interrupted),
             config.attack,
             config.eval_eps,
             norm=config.eval_norm,
-            bounds=bounds,
+            bounds=data.bounds if config.eval_clip else None,
         )
         found += [accuracy.clean, *accuracy.attacked.values()]
         if config.objective == "group":
-            groups = groups_of(data, part)[: len(x)]
-            found.append(_worst_group(model, x, y, groups, interrupted))
+            groups = groups_of(data, part)[: len(inputs)]
+            found.append(_worst_group(model, chunks(inputs, targets, interrupted), groups))
     return dict(zip(accuracy_names(config, data), found, strict=True))
 
 
@@ -71,28 +71,30 @@ def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
     return [f"{part}_{kind}" for part in parts for kind in kinds]
 
 
-def _chunks(
-    x: Tensor, y: Tensor, interrupted: Callable[[], bool]
+def chunks(
+    inputs: Tensor, targets: Tensor, interrupted: Callable[[], bool] = lambda: False
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    for begin in range(0, len(x), _CHUNK):
+    """A part of the data in batches that fit into memory.
+
+    Args:
+        inputs: All inputs.
+        targets: All targets.
+        interrupted: Asked before every batch whether to give up.
+
+    Raises:
+        Interrupted: `interrupted` said so.
+    """
+    for batch in zip(inputs.split(_CHUNK), targets.split(_CHUNK), strict=True):
         if interrupted():
             raise Interrupted
-        yield x[begin : begin + _CHUNK], y[begin : begin + _CHUNK]
+        yield batch
 
 
 def _worst_group(
-    model: nn.Module, x: Tensor, y: Tensor, groups: Tensor, interrupted: Callable[[], bool]
+    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], groups: Tensor
 ) -> float:
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            right = torch.cat(
-                [model(v).argmax(1) == targets for v, targets in _chunks(x, y, interrupted)]
-            )
-    finally:
-        for part, mode in modes:
-            part.training = mode
+    with evaluating(model), torch.no_grad():
+        right = torch.cat([model(inputs).argmax(1) == targets for inputs, targets in batches])
     totals = torch.bincount(groups)
     hits = torch.bincount(groups[right], minlength=len(totals))
     present = totals > 0

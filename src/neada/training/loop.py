@@ -12,98 +12,25 @@ import torch
 from torch import nn
 
 from neada import data as datasets
-from neada import models
+from neada import models, tables
 from neada.data import Batches, Dataset
-from neada.robust.counters import RobustInfo
+from neada.inner import BudgetExhausted
 from neada.runs import Checkpoints, Run
-from neada.steppers.base import BudgetExhausted
 from neada.training.config import TrainConfig
 from neada.training.evaluation import Interrupted, evaluate
-from neada.training.players import (
-    Game,
-    GroupGame,
-    InputGame,
-    TiAdaGroupGame,
-    TiAdaInputGame,
-    groups_of,
-)
+from neada.training.players import Game, groups_of, make_game
 from neada.training.record import (
+    Meter,
     Progress,
     Record,
+    Schedule,
     TrainResult,
     TrainStatus,
     check_finite,
     listening,
 )
 
-__all__ = ["Meter", "Schedule", "TrainedRun", "load_data", "make_model", "open_run", "train"]
-
-
-_MEANS = ("loss", "value", "perturbation", "inner_steps", "grad_sq_y")
-
-
-class Meter:
-    """Means of what steps report, from one row to the next."""
-
-    def __init__(self) -> None:
-        self._num = 0
-        self._sums = dict.fromkeys(_MEANS, 0.0)
-        self._last: dict[str, float] = {}
-
-    def add(self, info: RobustInfo) -> None:
-        """Take a step into account."""
-        self._num += 1
-        for name in _MEANS:
-            self._sums[name] += getattr(info, name)
-
-    def means(self) -> dict[str, float]:
-        """The means since the last time, or those of then; none before the first step."""
-        if self._num > 0:
-            self._last = {name: total / self._num for name, total in self._sums.items()}
-            self._num, self._sums = 0, dict.fromkeys(_MEANS, 0.0)
-        return dict(self._last)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Sums and counts."""
-        return {"num": self._num, "sums": dict(self._sums), "last": dict(self._last)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from saved sums."""
-        self._num = state_dict["num"]
-        self._sums, self._last = dict(state_dict["sums"]), dict(state_dict["last"])
-
-
-class Schedule:
-    """Something to do every so many calls, or so many times in a whole run.
-
-    Args:
-        every: Calls from one time to the next; None to go by the part of the run that is done.
-        in_all: How often in the whole run then.
-
-    Example:
-        >>> schedule = Schedule(every=10, in_all=5)
-        >>> [schedule.is_due(calls, 0.0) for calls in (9, 12)]
-        [False, True]
-        >>> schedule.tick(12, 0.0)
-        >>> schedule.is_due(19, 0.0), schedule.is_due(20, 0.0)
-        (False, True)
-    """
-
-    def __init__(self, every: int | None, in_all: int) -> None:
-        self.every = every
-        self.in_all = in_all
-        self.num_passed = 0
-
-    def is_due(self, calls: int, part: float) -> bool:
-        """Whether it is time."""
-        return self._passed(calls, part) > self.num_passed
-
-    def tick(self, calls: int, part: float) -> None:
-        """It has been done."""
-        self.num_passed = self._passed(calls, part)
-
-    def _passed(self, calls: int, part: float) -> int:
-        return int(part * self.in_all) if self.every is None else calls // self.every
+__all__ = ["TrainedRun", "load_data", "make_model", "open_run", "train"]
 
 
 _EVALUATIONS, _ROWS = 10, 100
@@ -152,7 +79,7 @@ def train(
         OSError: Something could not be written; the last checkpoint is still there.
 
     Example:
-        >>> config = TrainConfig(data="synthetic", budget=100, lr_x=0.01, eval_eps=(0.5,))
+        >>> config = TrainConfig(data="synthetic", max_calls=100, lr_x=0.01, eval_eps=(0.5,))
         >>> result = train(config)
         >>> result.calls, sorted(result.accuracies)
         (100, ['test_0.5', 'test_clean'])
@@ -171,7 +98,7 @@ def train(
         ) as record,
     ):
         torch.default_generator.manual_seed(config.seed)
-        game = _make_game(config, model, data)
+        game = make_game(config, model, data)
         groups = groups_of(data)
         batches = Batches(
             data.inputs_train,
@@ -291,24 +218,18 @@ def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
     """The model that a config speaks of, freshly initialized."""
     name = config.model_name
     model = models.make(name, data.input_shape, data.num_classes, seed=config.seed)
-    if config.channels_last or (config.channels_last is None and name == "cnn"):
+    fast = tables.MODELS[name].channels_last
+    if fast if config.channels_last is None else config.channels_last:
         # The convolutions give their layout on to what follows them.
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
 
 
-def _make_game(config: TrainConfig, model: nn.Module, data: Dataset) -> Game:
-    together = config.method == "tiada"
-    if config.objective == "group":
-        return (TiAdaGroupGame if together else GroupGame)(config, model, data)
-    return (TiAdaInputGame if together else InputGame)(config, model, data)
-
-
 def _part(config: TrainConfig, game: Game, batches: Batches) -> float:
     """How much of the run is done, from 0 to 1."""
     parts = []
-    if config.budget is not None:
-        parts.append(game.calls / config.budget)
+    if config.max_calls is not None:
+        parts.append(game.calls / config.max_calls)
     if config.epochs is not None:
         parts.append(
             (batches.epoch * len(batches) + batches.batch) / (config.epochs * len(batches))

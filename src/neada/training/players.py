@@ -1,140 +1,130 @@
 """The two players of a training run: an objective, the model's optimizer, and how they move."""
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import robust, stopping, tensors
+from neada import robust, stopping, tables
 from neada.data import Dataset
+from neada.inner import InnerOptions
 from neada.optim.constrain import constrain
-from neada.robust.counters import RobustInfo
+from neada.robust import RobustInfo
 from neada.sets import Set, Simplex
-from neada.steppers import StepInfo, TiAda
-from neada.training.config import Method, TrainConfig
+from neada.steppers import TiAda
+from neada.training.config import TrainConfig
 
 __all__ = [
-    "MOST_INNER_STEPS",
     "STORE_FILE",
     "Game",
-    "GroupGame",
-    "InputGame",
-    "ObjectiveGame",
-    "TiAdaGroupGame",
-    "TiAdaInputGame",
-    "adversary",
-    "group_objective",
+    "Nested",
+    "Objective",
+    "Together",
     "groups_of",
-    "input_objective",
-    "make_store",
-    "model_optimizer",
-    "rate_x",
-    "rate_y",
-    "rule",
+    "make_adversarial",
+    "make_game",
+    "make_group",
+    "make_wrm",
 ]
 
-
-# Usual learning rates of x and of y, for inputs between 0 and 1.
-_RATES = {
-    "adam": (1e-3, 1e-2),
-    "amsgrad": (1e-3, 1e-2),
-    "sgd": (0.1, 0.1),
-    "adagrad": (1e-2, 0.1),
-    "tiada": (0.1, 0.1),
-}
-
-
-def rate_x(config: TrainConfig) -> float:
-    """The model's learning rate."""
-    usual = _RATES[Method.parse(config.method).optimizer][0]
-    return usual if config.lr_x is None else config.lr_x
-
-
-def rate_y(config: TrainConfig) -> float:
-    """The adversary's learning rate."""
-    usual = _RATES[Method.parse(config.method).optimizer][1]
-    return usual if config.lr_y is None else config.lr_y
-
-
-def model_optimizer(config: TrainConfig, params: Iterable[Tensor]) -> Optimizer:
-    """The optimizer of x."""
-    return _make(Method.parse(config.method).optimizer, list(params), rate_x(config), False)
-
-
-def adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer]:
-    """A function that makes the optimizer of y."""
-    name, rate = Method.parse(config.method).optimizer, rate_y(config)
-    return lambda params: _make(name, list(params), rate, True)
-
-
-def rule(config: TrainConfig) -> stopping.StoppingRule:
-    """When the inner loop stops."""
-    num_inner_steps = Method.parse(config.method).num_inner_steps
-    if num_inner_steps is not None:
-        return stopping.FixedSteps(num_inner_steps)
-    count = stopping.InnerSteps(float) if config.stop == "released" else stopping.InnerSteps()
-    return stopping.GradientMapping(config.stop_scale) | count
-
-
-def _make(name: str, params: list[Tensor], lr: float, maximize: bool) -> Optimizer:
-    if name == "sgd":
-        return torch.optim.SGD(params, lr=lr, maximize=maximize)
-    if name == "adagrad":
-        return torch.optim.Adagrad(params, lr=lr, maximize=maximize)
-    return torch.optim.Adam(params, lr=lr, amsgrad=name == "amsgrad", maximize=maximize)
-
-
 STORE_FILE = "perturbations.npy"
-MOST_INNER_STEPS = 1_000_000
-"""The rule decides, not the cap that objectives have by default."""
-_Objective = TypeVar("_Objective", bound=robust.WRM | robust.AdversarialTraining | robust.GroupDRO)
+# The rule decides, not the cap that objectives have by default.
+_MOST_INNER_STEPS = 1_000_000
+_TIADA_RATE = 0.1
+Objective: TypeAlias = robust.WRM | robust.AdversarialTraining | robust.GroupDRO
 
 
-class Game(Protocol):
-    """What the training loop needs of a pair of players."""
-
-    @property
-    def calls(self) -> int:
-        """Gradients of both players and values so far."""
-
-    @property
-    def x_steps(self) -> int:
-        """Steps of the model so far."""
-
-    def open(self, folder: Path | None) -> None:
-        """Open what is kept outside of the state, in the folder of the run or in memory."""
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Move both players on a batch."""
-
-    def commit(self) -> None:
-        """Make permanent what is kept outside of the state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, bit for bit; the model's own parameters aside."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+def make_game(config: TrainConfig, model: nn.Module, data: Dataset) -> "Game":
+    """The players that a config speaks of."""
+    game: Game = tables.resolve(tables.METHODS[config.method].function)(config, model, data)
+    return game
 
 
-class ObjectiveGame(Generic[_Objective]):
-    """What games share whose objective moves y by itself, before the model's optimizer moves x.
+class Game(ABC):
+    """An objective and what moves its players, on one batch after the other.
 
     Args:
         config: What is asked for.
         model: The network.
-        objective: With its own counters and state.
+        data: What it is trained on.
     """
 
-    def __init__(self, config: TrainConfig, model: nn.Module, objective: _Objective) -> None:
-        self.objective = objective
-        self.objective.max_calls = config.budget
-        self.x_optimizer = model_optimizer(config, model.parameters())
+    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
+        make = tables.resolve(tables.OBJECTIVES[config.objective].function)
+        self.objective: Objective = make(config, model, data)
+        self._config = config
+        self._inputs = data.inputs_train
+
+    def open(self, folder: Path | None) -> None:
+        """Open the store of perturbations, if they persist: in the run's folder or in memory."""
+        config = self._config
+        if isinstance(self.objective, robust.GroupDRO):
+            return
+        if config.warm_start == "none" and config.method != "tiada":
+            return
+        path = folder / STORE_FILE if folder and config.warm_start == "disk" else None
+        inputs = self._inputs
+        self.objective.store = robust.PerturbationStore(
+            len(inputs), inputs.shape[1:], inputs.dtype, path
+        )
+
+    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
+        """Move both players on a batch."""
+        if self.objective.side == "groups":
+            return self._step(inputs, targets, groups)
+        return self._step(inputs, targets, None if self._store is None else ids)
+
+    def commit(self) -> None:
+        """Make the stored perturbations permanent."""
+        if self._store is not None:
+            self._store.commit()
+
+    @property
+    def _store(self) -> robust.PerturbationStore | None:
+        store: robust.PerturbationStore | None = getattr(self.objective, "store", None)
+        return store
+
+    @property
+    @abstractmethod
+    def calls(self) -> int:
+        """Gradients of both players and values so far."""
+
+    @property
+    @abstractmethod
+    def x_steps(self) -> int:
+        """Steps of the model so far."""
+
+    @abstractmethod
+    def _step(self, inputs: Tensor, targets: Tensor, side: Tensor | None) -> RobustInfo: ...
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, bit for bit; model and store aside."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+
+
+class Nested(Game):
+    """First the objective's inner loop moves y, then the optimizer of the model moves x.
+
+    Args:
+        config: What is asked for.
+        model: The network.
+        data: What it is trained on.
+    """
+
+    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
+        super().__init__(config, model, data)
+        self.objective.max_calls = config.max_calls
+        usual = tables.OPTIMIZERS[config.x_optimizer].lr_x
+        lr = usual if config.lr_x is None else config.lr_x
+        self.x_optimizer = _optimizer(config.x_optimizer, model.parameters(), lr, False)
 
     @property
     def calls(self) -> int:
@@ -145,6 +135,9 @@ class ObjectiveGame(Generic[_Objective]):
     def x_steps(self) -> int:
         """Steps of the model so far."""
         return self.objective.outer_steps
+
+    def _step(self, inputs: Tensor, targets: Tensor, side: Tensor | None) -> RobustInfo:
+        return self.objective.step(self.x_optimizer, inputs, targets, side)
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, all that is kept of y, and the model's optimizer."""
@@ -159,144 +152,25 @@ class ObjectiveGame(Generic[_Objective]):
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
 
 
-class InputGame(ObjectiveGame[robust.WRM | robust.AdversarialTraining]):
-    """The adversary perturbs the inputs: `WRM` or `AdversarialTraining`.
+class Together(Game):
+    r"""`TiAda`: one evaluation moves both players.
+
+    Its y is the group weights, or the perturbations of all samples, which persist in the
+    objective's store: with every batch its own samples take one step. That objective is a mean, so
+    a gradient of y is measured, and a step taken, as if its :math:`n` samples were divided by
+    :math:`\sqrt n`: then :math:`v^y` gathers the mean over the samples of their squared gradients,
+    whatever the size of the batch.
 
     Args:
         config: What is asked for.
-        model: The network.
+        model: The network; it is evaluated once per batch for both players, in the mode it is in.
         data: What it is trained on.
     """
 
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        super().__init__(config, model, input_objective(config, model, data))
-        self._make_store = partial(make_store, config, data)
-
-    def open(self, folder: Path | None) -> None:
-        """Open the store of perturbations, if there is one."""
-        self.objective.store = self._make_store(folder)
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Perturb the batch, then move the model."""
-        known = None if self.objective.store is None else ids
-        return self.objective.step(self.x_optimizer, inputs, targets, ids=known)
-
-    def commit(self) -> None:
-        """Make the stored perturbations permanent."""
-        if self.objective.store is not None:
-            self.objective.store.commit()
-
-
-def input_objective(
-    config: TrainConfig, model: nn.Module, data: Dataset
-) -> robust.WRM | robust.AdversarialTraining:
-    """The objective that a config speaks of, without a store."""
-    released = config.stop == "released"
-    loss = nn.functional.cross_entropy
-    norm = config.norm or ("batch" if released else "frozen")
-    keep_box = not released if config.box is None else config.box
-    common: dict[str, Any] = {
-        "y_optimizer": adversary(config),
-        "stopping": rule(config),
-        "measure": "batch" if released else "sample",
-        "test": "last" if released else "current",
-        "dropout": config.dropout or ("on" if released else "off"),
-        "per_sample": config.per_sample,
-        "box": data.bounds if keep_box else None,
-        "max_inner_steps": MOST_INNER_STEPS,
-    }
-    if config.objective == "wrm":
-        return robust.WRM(model, loss, config.gamma, norm=norm, **common)
-    if config.lr_y is None and Method.parse(config.method).optimizer == "adam":
-        # A ball has a scale of its own, from which its default optimizer is made.
-        common["y_optimizer"] = None
-    generator = torch.Generator().manual_seed(config.seed) if config.random_start else None
-    return robust.AdversarialTraining(
-        model,
-        loss,
-        config.radius,
-        config.ball_norm,
-        random_start=config.random_start,
-        generator=generator,
-        norm_layers=norm,
-        **common,
-    )
-
-
-def make_store(
-    config: TrainConfig, data: Dataset, folder: Path | None
-) -> robust.PerturbationStore | None:
-    """The store of perturbations that a config speaks of; None if they do not persist."""
-    if config.warm_start == "none" and config.method != "tiada":
-        return None
-    path = None
-    if config.warm_start == "disk":
-        assert folder is not None
-        path = folder / STORE_FILE
-    x = data.inputs_train
-    return robust.PerturbationStore(len(x), x.shape[1:], x.dtype, path)
-
-
-def groups_of(data: Dataset, part: str = "train") -> Tensor:
-    """The group ids of a part of the data; without any, the classes are the groups."""
-    given = {"train": data.groups_train, "test": data.groups_test}.get(part)
-    return data.splits[part][1] if given is None else given
-
-
-class GroupGame(ObjectiveGame[robust.GroupDRO]):
-    """`GroupDRO` with an optimizer of the model.
-
-    Args:
-        config: What is asked for.
-        model: The network.
-        data: What it is trained on.
-    """
-
-    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        super().__init__(config, model, group_objective(config, model, data))
-
-    def open(self, folder: Path | None) -> None:
-        """Nothing is kept outside of the state."""
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Move the weights of the groups, then the model."""
-        return self.objective.step(self.x_optimizer, inputs, targets, groups)
-
-    def commit(self) -> None:
-        """Nothing is kept outside of the state."""
-
-
-def group_objective(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.GroupDRO:
-    """The objective that a config speaks of."""
-    num_groups = data.num_groups or data.num_classes
-    sizes = torch.bincount(groups_of(data), minlength=num_groups)
-    if int(sizes.min()) == 0:
-        raise ValueError(
-            f"group {int(sizes.argmin())} has no training samples: number the groups so that each "
-            "has some"
-        )
-    # Without a rate the objective chooses its optimizer: for "kl" one whose step is exact.
-    given_rate = config.lr_y is not None and config.method != "tiada"
-    make = adversary(config)
-    return robust.GroupDRO(
-        model,
-        nn.functional.cross_entropy,
-        num_groups,
-        regularizer=None if config.regularizer == "none" else config.regularizer,
-        strength=config.strength,
-        sizes=sizes,
-        adjustment=config.adjustment,
-        y_optimizer=(lambda params: constrain(make(params), Simplex())) if given_rate else None,
-        stopping=rule(config),
-        max_inner_steps=MOST_INNER_STEPS,
-    )
-
-
-class _TiAdaGame:
-    """What both games share: the stepper counts, and its sums are the state."""
-
-    objective: robust.WRM | robust.AdversarialTraining | robust.GroupDRO
-    stepper: TiAda
+        super().__init__(config, model, data)
+        self._params = [p for p in model.parameters() if p.requires_grad]
+        self.stepper = self._stepper(torch.zeros(1), None, 1.0)
 
     @property
     def calls(self) -> int:
@@ -308,6 +182,29 @@ class _TiAdaGame:
         """Steps of the model so far."""
         return self.stepper.outer_steps
 
+    def _step(self, inputs: Tensor, targets: Tensor, side: Tensor | None) -> RobustInfo:
+        joint = self.objective.joint(inputs, targets, side)
+        stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
+        stepper.load_state_dict(self.stepper.state_dict())
+        info = stepper.step(joint.closure, len(inputs))
+        self.stepper = stepper
+        penalty, perturbation = joint.finish()
+        value = info.value.item()
+        return RobustInfo(
+            loss=value + penalty,
+            value=value,
+            perturbation=perturbation,
+            grad_sq_x=float(info.grad_sq_x),
+            grad_sq_y=float(info.grad_sq_y),
+            calls_x=info.calls_x,
+            calls_y=info.calls_y,
+            calls_value=info.calls_value,
+            samples_x=info.calls_x * len(inputs),
+            samples_y=info.calls_y * len(inputs),
+            inner_steps=1,
+            stop_reason="one step with every batch",
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """All that is kept of y, and what the stepper remembers."""
         return {"objective": self.objective.state_dict(), "stepper": self.stepper.state_dict()}
@@ -317,122 +214,108 @@ class _TiAdaGame:
         self.objective.load_state_dict(state_dict["objective"])
         self.stepper.load_state_dict(state_dict["stepper"])
 
-    @staticmethod
-    def _report(info: StepInfo, penalty: float, moved: float, num_samples: int) -> RobustInfo:
-        value = info.value.item()
-        return RobustInfo(
-            loss=value + penalty,
-            value=value,
-            perturbation=moved,
-            grad_sq_x=float(info.grad_sq_x),
-            grad_sq_y=float(info.grad_sq_y),
-            calls_x=info.calls_x,
-            calls_y=info.calls_y,
-            calls_value=info.calls_value,
-            samples_x=info.calls_x * num_samples,
-            samples_y=info.calls_y * num_samples,
-            inner_steps=1,
-            stop_reason="one step with every batch",
+    def _stepper(self, y: Tensor, y_set: Set | None, lr_scale: float) -> TiAda:
+        """One whose y is that of a batch."""
+        lr_x, lr_y = (
+            _TIADA_RATE if lr is None else lr for lr in (self._config.lr_x, self._config.lr_y)
         )
-
-
-class TiAdaGroupGame(_TiAdaGame):
-    """`GroupDRO` with `TiAda`.
-
-    Args:
-        config: What is asked for.
-        model: The network.
-        data: What it is trained on.
-    """
-
-    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        self.objective: robust.GroupDRO = group_objective(config, model, data)
-        self.stepper = TiAda(
-            [p for p in model.parameters() if p.requires_grad],
-            [self.objective.weights],
-            rate_x(config),
-            rate_y(config),
-            y_set=Simplex(),
-        )
-        self.stepper.max_calls = config.budget
-
-    def open(self, folder: Path | None) -> None:
-        """Nothing is kept outside of the state."""
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Move both players from the same point."""
-        info = self.stepper.step(self.objective.closure(inputs, targets, groups), len(inputs))
-        with torch.no_grad():
-            moved = tensors.squared_distance([self.objective.weights], [self.objective.frequencies])
-        return self._report(info, 0.0, math.sqrt(float(moved)), len(inputs))
-
-    def commit(self) -> None:
-        """Nothing is kept outside of the state."""
-
-
-class TiAdaInputGame(_TiAdaGame):
-    r"""`WRM` or `AdversarialTraining` with `TiAda`, whose y is the perturbations of all samples.
-
-    They persist in the objective's store; with every batch its own samples take one step. The
-    objective is a mean, so a gradient of y is measured, and a step taken, as if its :math:`n`
-    samples were divided by :math:`\sqrt n`: then :math:`v^y` gathers the mean over the samples of
-    their squared gradients, whatever the size of the batch.
-
-    Args:
-        config: What is asked for.
-        model: The network; it is evaluated once per batch for both players, in the mode it is in.
-        data: What it is trained on.
-    """
-
-    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        self.objective: robust.WRM | robust.AdversarialTraining = input_objective(
-            config, model, data
-        )
-        self._make_store = partial(make_store, config, data)
-        self._params = [p for p in model.parameters() if p.requires_grad]
-        self._rates = (rate_x(config), rate_y(config))
-        self._budget = config.budget
-        self.stepper = self._stepper(data.inputs_train[:1].clone(), None)
-
-    def open(self, folder: Path | None) -> None:
-        """Open the store of perturbations."""
-        self.objective.store = self._make_store(folder)
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
-        """Move the model and the samples of the batch from the same point."""
-        problem = self.objective.problem(inputs, targets)
-        y = self.objective.start(problem, ids).requires_grad_()
-        start = y.detach().clone()
-        scale = math.sqrt(len(y))
-
-        def mean_value() -> Tensor:
-            scaled = y * 1.0
-            scaled.register_hook(lambda g: g * scale)  # type: ignore[no-untyped-call]
-            return problem.values(scaled).mean()
-
-        stepper = self._stepper(y, problem.region)
-        stepper.load_state_dict(self.stepper.state_dict())
-        info = stepper.step(mean_value, len(y))
-        self.stepper = stepper
-        assert self.objective.store is not None
-        self.objective.store.put(ids, y.detach() - problem.clean)
-        before, after = (
-            tensors.squared_distance([point], [problem.clean], rowwise=True)
-            for point in (start, y.detach())
-        )
-        assert isinstance(before, Tensor)
-        assert isinstance(after, Tensor)
-        penalty = self.objective.penalty(before.mean().item())
-        return self._report(info, penalty, after.sqrt().mean().item(), len(y))
-
-    def commit(self) -> None:
-        """Make the stored perturbations permanent."""
-        assert self.objective.store is not None
-        self.objective.store.commit()
-
-    def _stepper(self, y: Tensor, region: Set | None) -> TiAda:
-        """One whose y is the samples of a batch."""
-        lr_x, lr_y = self._rates
-        stepper = TiAda(self._params, [y], lr_x, lr_y * math.sqrt(len(y)), y_set=region)
-        stepper.max_calls = self._budget
+        stepper = TiAda(self._params, [y], lr_x, lr_y * lr_scale, y_set=y_set)
+        stepper.max_calls = self._config.max_calls
         return stepper
+
+
+def make_wrm(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.WRM:
+    """The adversary pays for what it perturbs."""
+    return robust.WRM(model, _LOSS, config.gamma, **_perturbing(config, data))
+
+
+def make_adversarial(
+    config: TrainConfig, model: nn.Module, data: Dataset
+) -> robust.AdversarialTraining:
+    """The adversary perturbs within a distance."""
+    common = _perturbing(config, data)
+    if config.lr_y is None and config.y_optimizer == "adam":
+        # A ball has a scale of its own, from which its default optimizer is made.
+        common["y_optimizer"] = None
+    objective = robust.AdversarialTraining(model, _LOSS, config.eps, config.norm, **common)
+    if config.random_start:
+        objective.generator = torch.Generator().manual_seed(config.seed)
+    return objective
+
+
+def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.GroupDRO:
+    """The adversary shifts the mixture of groups."""
+    num_groups = data.num_groups or data.num_classes
+    sizes = torch.bincount(groups_of(data), minlength=num_groups)
+    if int(sizes.min()) == 0:
+        raise ValueError(
+            f"group {int(sizes.argmin())} has no training samples: number the groups so that each "
+            "has some"
+        )
+    # Without a rate the objective chooses its optimizer: for "kl" one whose step is exact.
+    given_rate = config.lr_y is not None and config.method != "tiada"
+    make = _adversary(config)
+    return robust.GroupDRO(
+        model,
+        _LOSS,
+        num_groups,
+        regularizer=None if config.regularizer == "none" else config.regularizer,
+        strength=config.strength,
+        sizes=sizes,
+        adjustment=config.adjustment,
+        y_optimizer=(lambda params: constrain(make(params), Simplex())) if given_rate else None,
+        stopping=_rule(config),
+        inner=InnerOptions(max_steps=_MOST_INNER_STEPS),
+    )
+
+
+def groups_of(data: Dataset, part: str = "train") -> Tensor:
+    """The group ids of a part of the data; without any, the classes are the groups."""
+    given = {"train": data.groups_train, "test": data.groups_test}.get(part)
+    return data.splits[part][1] if given is None else given
+
+
+_LOSS = nn.functional.cross_entropy
+
+
+def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
+    """What `WRM` and `AdversarialTraining` share; the authors' scripts differ in everything."""
+    released = config.stop == "released"
+    clip = not released if config.clip is None else config.clip
+    return {
+        "y_optimizer": _adversary(config),
+        "stopping": _rule(config),
+        "per_sample": config.per_sample,
+        "batch_norm": config.batch_norm or ("batch" if released else "frozen"),
+        "bounds": data.bounds if clip else None,
+        "inner": InnerOptions(
+            test="last" if released else "current",
+            measure="batch" if released else "sample",
+            max_steps=_MOST_INNER_STEPS,
+            dropout=config.dropout or ("on" if released else "off"),
+            start="random" if config.random_start else "clean",
+        ),
+    }
+
+
+def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer]:
+    """A function that makes the optimizer of y."""
+    usual = tables.OPTIMIZERS[config.y_optimizer].lr_y
+    lr = usual if config.lr_y is None else config.lr_y
+    return lambda params: _optimizer(config.y_optimizer, params, lr, True)
+
+
+def _optimizer(name: str, params: Any, lr: float, maximize: bool) -> Optimizer:
+    entry = tables.OPTIMIZERS[name]
+    optimizer: Optimizer = tables.resolve(entry.function)(
+        list(params), lr=lr, maximize=maximize, **entry.arguments
+    )
+    return optimizer
+
+
+def _rule(config: TrainConfig) -> stopping.StoppingRule:
+    """When the inner loop stops."""
+    if config.num_inner_steps is not None:
+        return stopping.FixedSteps(config.num_inner_steps)
+    count = stopping.InnerSteps(float) if config.stop == "released" else stopping.InnerSteps()
+    return stopping.GradientMapping(config.stop_scale) | count

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,20 +17,23 @@ import torch
 from torch import nn
 
 from neada import files
+from neada.robust import RobustInfo
 from neada.runs import Checkpoints, Run
 from neada.tensors import NonFiniteGradient
 from neada.training.config import TrainConfig
 from neada.training.players import STORE_FILE
 
 __all__ = [
+    "METRICS",
+    "Meter",
     "Progress",
     "Record",
+    "Schedule",
     "Stop",
     "TensorBoardLog",
     "TrainResult",
     "TrainStatus",
     "check_finite",
-    "check_installed",
     "listening",
 ]
 
@@ -84,10 +87,10 @@ def listening(active: bool) -> Iterator[Stop]:
         restore()
 
 
-def check_installed() -> Any:
-    """The class that writes the log; raises with advice where it is not installed."""
+def _tensorboard(module: str) -> Any:
+    """A module of TensorBoard, or advice where it is not installed."""
     try:
-        return importlib.import_module("torch.utils.tensorboard").SummaryWriter
+        return importlib.import_module(f"tensorboard.{module}")
     except ImportError as error:
         raise ImportError("tensorboard is missing: pip install 'neada[tensorboard]'") from error
 
@@ -95,44 +98,67 @@ def check_installed() -> Any:
 class TensorBoardLog:
     """A log that ends with a warning, not with an error, when it cannot be written.
 
+    It is written here and now: the usual writer has a thread, whose errors nobody hears.
+
     Args:
         folder: Where it is.
         purge_step: From here on an earlier log counts no more; None if there was none.
     """
 
     def __init__(self, folder: Path, purge_step: int | None) -> None:
-        self._writer = check_installed()(folder, purge_step=purge_step)
-        # It writes in a thread of its own, whose errors reach us with the next row.
-        self._usual_hook, threading.excepthook = threading.excepthook, self._hear
+        self._proto = _tensorboard("compat.proto.event_pb2")
+        self._records: Any = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / f"events.out.tfevents.{time.time():017.6f}.neada").open("xb")
+        except OSError as error:
+            self._end(error)
+            return
+        self._records = _tensorboard("summary.writer.record_writer").RecordWriter(file)
+        self._write([self._proto.Event(wall_time=time.time(), file_version="brain.Event:2")])
+        if purge_step is not None:
+            start = self._proto.SessionLog(status=self._proto.SessionLog.START)
+            self._write([self._event(purge_step, session_log=start)])
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add the numbers of a row at its calls."""
-        if self._writer is None:
-            return
-        try:
-            for name, number in row.items():
-                if name != "calls":
-                    self._writer.add_scalar(name, number, row["calls"])
-            self._writer.flush()
-        except OSError as error:
-            self._writer = None
-            warnings.warn(f"TensorBoard's log ends here: {error.strerror or error}", stacklevel=2)
+        make = _tensorboard("compat.proto.summary_pb2").Summary
+        values = [
+            make.Value(tag=name, simple_value=number)
+            for name, number in row.items()
+            if name != "calls"
+        ]
+        self._write([self._event(row["calls"], summary=make(value=[value])) for value in values])
 
     def close(self) -> None:
         """Let go of the file."""
-        threading.excepthook = self._usual_hook
-        if self._writer is not None:
-            self._writer.close()
+        if self._records is not None:
+            with contextlib.suppress(OSError):
+                self._records.close()
+            self._records = None
 
-    def _hear(self, failure: threading.ExceptHookArgs) -> None:
-        if not isinstance(failure.exc_value, OSError):
-            self._usual_hook(failure)
+    def _event(self, step: int, **content: Any) -> Any:
+        return self._proto.Event(wall_time=time.time(), step=step, **content)
+
+    def _write(self, events: Iterable[Any]) -> None:
+        if self._records is None:
+            return
+        try:
+            for event in events:
+                self._records.write(event.SerializeToString())
+            self._records.flush()
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: OSError) -> None:
+        self.close()
+        warnings.warn(f"TensorBoard's log ends here: {error.strerror or error}", stacklevel=2)
 
 
 class TrainStatus(enum.Enum):
     """How a training run ended."""
 
-    FINISHED = "the budget is spent, or the epochs are done"
+    FINISHED = "the gradient calls are spent, or the epochs are done"
     INTERRUPTED = "a signal stopped it; it can be resumed"
     NON_FINITE = "the loss, a gradient or the model is not finite"
 
@@ -194,6 +220,80 @@ class TrainResult:
         return {}
 
 
+METRICS = {
+    "loss": "the mean loss at the worst y found",
+    "value": "the same with the penalty or regularizer: what y maximizes",
+    "perturbation": "how far y is from the clean point",
+    "inner_steps": "steps of y per step of the model",
+    "grad_sq_y": "the squared norm of y's last gradient mapping, as the rule saw it",
+}
+"""What a row has of the steps since the last row: means of these attributes of `RobustInfo`."""
+
+
+class Meter:
+    """Means of what steps report, from one row to the next."""
+
+    def __init__(self) -> None:
+        self._num = 0
+        self._sums = dict.fromkeys(METRICS, 0.0)
+        self._last: dict[str, float] = {}
+
+    def add(self, info: RobustInfo) -> None:
+        """Take a step into account."""
+        self._num += 1
+        for name in METRICS:
+            self._sums[name] += getattr(info, name)
+
+    def means(self) -> dict[str, float]:
+        """The means since the last time, or those of then; none before the first step."""
+        if self._num > 0:
+            self._last = {name: total / self._num for name, total in self._sums.items()}
+            self._num, self._sums = 0, dict.fromkeys(METRICS, 0.0)
+        return dict(self._last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Sums and counts."""
+        return {"num": self._num, "sums": dict(self._sums), "last": dict(self._last)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from saved sums."""
+        self._num = state_dict["num"]
+        self._sums, self._last = dict(state_dict["sums"]), dict(state_dict["last"])
+
+
+class Schedule:
+    """Something to do every so many calls, or so many times in a whole run.
+
+    Args:
+        every: Calls from one time to the next; None to go by the part of the run that is done.
+        in_all: How often in the whole run then.
+
+    Example:
+        >>> schedule = Schedule(every=10, in_all=5)
+        >>> [schedule.is_due(calls, 0.0) for calls in (9, 12)]
+        [False, True]
+        >>> schedule.tick(12, 0.0)
+        >>> schedule.is_due(19, 0.0), schedule.is_due(20, 0.0)
+        (False, True)
+    """
+
+    def __init__(self, every: int | None, in_all: int) -> None:
+        self.every = every
+        self.in_all = in_all
+        self.num_passed = 0
+
+    def is_due(self, calls: int, part: float) -> bool:
+        """Whether it is time."""
+        return self._passed(calls, part) > self.num_passed
+
+    def tick(self, calls: int, part: float) -> None:
+        """It has been done."""
+        self.num_passed = self._passed(calls, part)
+
+    def _passed(self, calls: int, part: float) -> int:
+        return int(part * self.in_all) if self.every is None else calls // self.every
+
+
 class Record:
     """The run folder of a training run; without a folder, rows in memory.
 
@@ -229,7 +329,7 @@ class Record:
         self._run = None if folder is None else Run(folder)
         self._checkpoints = None if folder is None else Checkpoints(folder)
         if tensorboard:
-            check_installed()
+            _tensorboard("compat")  # before anything is changed
         self._with_log = tensorboard
         self._log: TensorBoardLog | None = None
         self._saved_at = self._started = time.perf_counter()
