@@ -1,27 +1,29 @@
-"""Arguments as users type them, with one sentence for what is wrong; and the progress bar."""
+"""Flags as users type them, with one sentence for what is wrong; and the progress bar."""
 
 import argparse
 import contextlib
-import math
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from neada.checks import not_one_of
+from neada.training.config import Option
 
 __all__ = [
-    "Commands",
     "Parser",
     "UsageError",
+    "add_flag",
     "add_output_options",
     "check_choice",
-    "natural",
-    "numbers",
+    "in_flags",
     "output_folder",
-    "positive",
+    "plain_warnings",
     "progress_bar",
+    "refusals",
 ]
 
 
@@ -30,78 +32,117 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that answers a mistake with one sentence and exit code 2."""
+    """An argument parser that answers a mistake with one sentence and exit code 2.
+
+    Attributes:
+        fill: Adds what the parser takes, when it is first used; a command that is not asked for
+            need not be imported.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
         super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **kwargs})
+        self.fill: Callable[[Parser], None] | None = None
+
+    def filled(self) -> "Parser":
+        """The parser with all that it takes."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+        return self
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in `argparse`."""
+        return super(Parser, self.filled()).parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong; no usage dump."""
         raise UsageError(f"{message.removeprefix('argument ')} (see `{self.prog} --help`)")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        choices = action.choices
-        if choices is not None and value not in choices:
+        if action.choices is not None:
             name = action.metavar or "/".join(action.option_strings) or action.dest
-            raise UsageError(not_one_of(str(name), value, choices))
+            check_choice(str(name), value, action.choices)
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-
-
-def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
     """Raise a usage error with the nearest name unless the value is one of the choices."""
+    choices = tuple(choices)
     if value not in choices:
         raise UsageError(not_one_of(what, value, choices))
 
 
-def natural(what: str) -> Callable[[str], int]:
-    """A parser of whole numbers from 1 up."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise UsageError(f"{what} must be a whole number, got {text!r}") from None
-        if number < 1:
-            raise UsageError(f"{what} must be at least 1, got {number}")
-        return number
-
-    return parse
+_METAVARS = {int: "N", float: "X", tuple: "X,X", str: "NAME"}
 
 
-def positive(what: str, or_zero: bool = False) -> Callable[[str], float]:
-    """A parser of positive numbers, perhaps with zero."""
+def add_flag(
+    parser: "argparse._ActionsContainer", option: Option, *, or_none: bool = False
+) -> None:
+    """Add the flag of an option.
 
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            raise UsageError(f"{what} must be a number, got {text!r}") from None
-        if not (math.isfinite(number) and (number > 0.0 or (or_zero and number == 0.0))):
-            words = "at least 0" if or_zero else "positive"
-            raise UsageError(f"{what} must be {words} and finite, got {text}")
-        return number
+    Args:
+        parser: Takes it.
+        option: Its name, words, kind, choices and range.
+        or_none: Leave None where the flag is not given, instead of the default.
+    """
+    default = None if or_none else option.default
+    if option.kind is bool:
+        switch: Any = argparse.BooleanOptionalAction if option.default is not False else None
+        action = switch or "store_true"
+        parser.add_argument(option.flag, action=action, default=default, help=option.words)
+        return
+    shown = option.default
+    if isinstance(shown, tuple):
+        shown = ",".join(f"{number:g}" for number in shown)
+    elif isinstance(shown, float):
+        shown = f"{shown:g}"
 
-    return parse
+    def parse(text: str) -> Any:
+        with refusals():
+            return option.parse(text)
+
+    choices = option.choices if option.choices and not option.or_file else None
+    metavar = "DIR" if option.name.endswith("folder") else _METAVARS[option.kind]
+    parser.add_argument(
+        option.flag,
+        type=parse,
+        choices=choices,
+        default=default,
+        metavar=None if choices else metavar,
+        help=option.words + ("" if shown is None else f" (default: {shown})"),
+    )
 
 
-def numbers(what: str) -> Callable[[str], tuple[float, ...]]:
-    """A parser of non-negative numbers with commas between them."""
+@contextlib.contextmanager
+def refusals(names: Collection[str] = ()) -> Iterator[None]:
+    """What the library refuses is wrong usage; the sentence speaks of flags instead of arguments.
 
-    def parse(text: str) -> tuple[float, ...]:
-        try:
-            found = tuple(float(part) for part in text.split(",") if part.strip())
-        except ValueError:
-            raise UsageError(f"{what} must be numbers with commas between, got {text!r}") from None
-        if not found or not all(0.0 <= number < float("inf") for number in found):
-            raise UsageError(f"{what} must be finite numbers, at least 0, got {text!r}")
-        if len({f"{number:g}" for number in found}) < len(set(found)):
-            raise UsageError(f"{what} must differ in six digits, got {text!r}")
-        return found
+    Args:
+        names: The names of arguments that have a flag.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(in_flags(str(error), names)) from error
 
-    return parse
+
+def in_flags(sentence: str, names: Collection[str]) -> str:
+    """A sentence about arguments as one about flags.
+
+    Example:
+        >>> in_flags("stop='released' fits no per_sample=True", ["stop", "per_sample"])
+        '--stop released fits no --per-sample'
+        >>> in_flags("lr_y must be a number", ["lr_y"])
+        '--lr-y must be a number'
+    """
+    for name in sorted(names, key=len, reverse=True):
+        flag = "--" + name.replace("_", "-")
+        sentence = re.sub(rf"\b(?<!-){name}=True\b", flag, sentence)
+        sentence = re.sub(rf"\b(?<!-){name}='?([^\s',:;]+)'?", rf"{flag} \1", sentence)
+        # A name that is also a word is one only where a sentence is about it.
+        place = r"\b(?<!-)" if "_" in name else "^"
+        sentence = re.sub(rf"{place}{name}\b(?!=)", flag, sentence)
+    return sentence
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +164,15 @@ def output_folder(path: Path) -> Path:
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{nearest} cannot be written to: choose another folder with --out")
     return folder
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings as sentences, without the place in the source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: print(f"neada: {message}", file=sys.stderr)
+        yield
 
 
 @contextlib.contextmanager

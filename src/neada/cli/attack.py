@@ -4,109 +4,95 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-
-from neada import attacks, robust
+import neada
+from neada import tables
 from neada.cli.arguments import (
-    Commands,
-    UsageError,
+    Parser,
+    add_flag,
     add_output_options,
     check_choice,
-    natural,
-    numbers,
-    positive,
+    plain_warnings,
+    refusals,
 )
-from neada.cli.train import plain_warnings
 from neada.files import encode
-from neada.training import TrainedRun, open_run
+from neada.training.config import Option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from neada.attacks import RobustAccuracy
+    from neada.training import TrainedRun
 
 __all__ = ["add_attack", "add_certify"]
 
-_ATTACKS = ("fgsm", "pgd")
-_CHUNK = 1000
 
-
-def add_attack(commands: Commands) -> None:
-    """Add the command `attack`."""
-    parser = commands.add_parser(
-        "attack",
-        help="measure the accuracy of a trained run under attack",
-        description="Attack the model of a run folder and say how often it is still right.",
-        epilog="examples:\n"
+def add_attack(parser: Parser) -> None:
+    """Fill the command `attack`."""
+    parser.description = "Attack the model of a run folder and say how often it is still right."
+    parser.epilog = (
+        "examples:\n"
         "  neada attack runs/adam\n"
         "  neada attack runs/adam --attack fgsm,pgd --eps 0.02,0.05,0.1 --json\n"
-        "  neada attack runs/adam --attack pgd --norm l2 --eps 0.5,1 --steps 50 --restarts 3",
+        "  neada attack runs/adam --attack pgd --norm l2 --eps 0.5,1 --steps 50 --restarts 3"
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
-    parser.add_argument(
-        "--attack", default="fgsm,pgd", metavar="NAMES", help="fgsm, pgd (default: both)"
-    )
-    parser.add_argument(
-        "--eps", type=numbers("--eps"), metavar="X,X", help="sizes (default: those of the training)"
-    )
-    parser.add_argument("--norm", choices=("linf", "l2"), help="(default: that of the training)")
-    parser.add_argument(
-        "--steps", type=natural("--steps"), default=20, metavar="N", help="of pgd (default: 20)"
-    )
-    parser.add_argument(
-        "--restarts", type=natural("--restarts"), default=1, metavar="N", help="of pgd (default: 1)"
-    )
+    names = ",".join(tables.ATTACKS)
+    parser.add_argument("--attack", default=names, metavar="NAMES", help=f"(default: {names})")
+    as_trained = "(default: as in the training)"
+    for option in (
+        Option("eps", f"sizes {as_trained}", None, tuple, least=0),
+        Option("norm", f"how sizes are measured {as_trained}", None, str, choices=("linf", "l2")),
+        Option("steps", "of pgd", 20, int),
+        Option("restarts", "of pgd", 1, int),
+    ):
+        add_flag(parser, option)
     parser.add_argument("--no-clip", action="store_true", help="leave the valid range of the data")
     _add_part_options(parser)
     add_output_options(parser)
     parser.set_defaults(command=_attack)
 
 
-def _add_part_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--part", default="test", metavar="NAME", help="of the data (default: test)"
-    )
-    parser.add_argument(
-        "--samples", type=natural("--samples"), metavar="N", help="only the first so many"
-    )
+def _add_part_options(parser: Parser) -> None:
+    add_flag(parser, Option("part", "of the data", "test", str))
+    add_flag(parser, Option("samples", "only the first so many", None, int))
 
 
 def _attack(args: argparse.Namespace) -> int:
     names = [name.strip() for name in args.attack.split(",") if name.strip()]
-    if not names:
-        raise UsageError(f"--attack: choose from {', '.join(_ATTACKS)}")
-    for name in names:
-        check_choice("--attack", name, _ATTACKS)
-    run, x, y = _open(args)
-    eps = run.config.eval_eps if args.eps is None else args.eps
+    for name in names or [args.attack]:
+        check_choice("--attack", name, tables.ATTACKS)
+    run, batches = _open(args)
     norm = args.norm or run.config.eval_norm
     clip = run.config.eval_clip and not args.no_clip
-    results: dict[str, attacks.RobustAccuracy] = {}
+    options = {"num_steps": args.steps, "num_restarts": args.restarts}
+    results: dict[str, RobustAccuracy] = {}
     for name in names:
-        options: dict[str, Any] = {}
-        if name == "pgd":
-            options = {"num_steps": args.steps, "num_restarts": args.restarts}
+        own = {key: n for key, n in options.items() if key in tables.ATTACKS[name].options}
         try:
-            results[name] = attacks.robust_accuracy(
-                run.model,
-                _chunks(x, y),
-                name,
-                eps,
-                norm=norm,
-                bounds=run.data.bounds if clip else None,
-                **options,
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+            with refusals(vars(args)):
+                results[name] = neada.attacks.robust_accuracy(
+                    run.model,
+                    batches,
+                    name,
+                    args.eps or run.config.eval_eps,
+                    norm=norm,
+                    bounds=run.data.bounds if clip else None,
+                    **own,
+                )
         except FloatingPointError as error:
             sys.stderr.write(f"neada: {error}: the run diverged, or eps is too large\n")
             return 1
     if args.json:
+        first = next(iter(results.values()))
         facts = {
             "run": str(run.folder),
             "part": args.part,
             "norm": norm,
-            "num_samples": len(x),
-            "clean": next(iter(results.values())).clean,
+            "num_samples": first.num_samples,
+            "clean": first.clean,
             "attacked": {
                 name: {f"{eps:g}": share for eps, share in result.attacked.items()}
                 for name, result in results.items()
@@ -119,7 +105,7 @@ def _attack(args: argparse.Namespace) -> int:
 
 
 def _show_attacks(
-    args: argparse.Namespace, norm: str, results: dict[str, attacks.RobustAccuracy]
+    args: argparse.Namespace, norm: str, results: "dict[str, RobustAccuracy]"
 ) -> None:
     first = next(iter(results.values()))
     titles = ["clean", *(f"{eps:g}" for eps in first.attacked)]
@@ -130,40 +116,34 @@ def _show_attacks(
         print("  ".join([f"{name:6}", *(f"{100.0 * share:5.1f}" for share in shares)]))
 
 
-def add_certify(commands: Commands) -> None:
-    """Add the command `certify`."""
-    parser = commands.add_parser(
-        "certify",
-        help="bound the loss of a trained run under every shift of its data",
-        description="Bound the mean loss under every shift of the data whose mean squared distance "
-        "is at most\nrho: about the samples that are looked at, and certified only where the "
-        "smoothness of the\nmodel is proven (linear models and smooth MLPs); elsewhere it is an "
-        "estimate, and says so.",
-        epilog="examples:\n"
+def add_certify(parser: Parser) -> None:
+    """Fill the command `certify`."""
+    parser.description = (
+        "Bound the mean loss under every shift of the data whose mean squared distance is at\n"
+        "most rho: about the samples that are looked at, and certified only where the smoothness\n"
+        "of the model is proven (linear models and smooth MLPs); elsewhere it is an estimate, and\n"
+        "says so."
+    )
+    parser.epilog = (
+        "examples:\n"
         "  neada certify runs/synthetic --rho 0.1 --gamma 50\n"
-        "  neada certify runs/synthetic --rho 0.1 --gamma 50 --samples 1000 --json",
+        "  neada certify runs/synthetic --rho 0.1 --gamma 50 --samples 1000 --json"
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
-    parser.add_argument(
-        "--rho", type=positive("--rho"), default=0.1, metavar="X", help="the shift (default: 0.1)"
-    )
-    parser.add_argument(
-        "--gamma", type=positive("--gamma"), metavar="X", help="(default: that of the training)"
-    )
+    add_flag(parser, Option("rho", "the shift", 0.1, float))
+    add_flag(parser, Option("gamma", "(default: as in the training)", None, float))
     _add_part_options(parser)
     add_output_options(parser)
     parser.set_defaults(command=_certify)
 
 
 def _certify(args: argparse.Namespace) -> int:
-    run, x, y = _open(args)
-    objective = robust.WRM(
-        run.model, nn.functional.cross_entropy, run.config.gamma, box=run.data.bounds
-    )
-    try:
-        found = robust.certificate(objective, _chunks(x, y), rho=args.rho, gamma=args.gamma)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    from torch.nn.functional import cross_entropy
+
+    run, batches = _open(args)
+    objective = neada.robust.WRM(run.model, cross_entropy, run.config.gamma, bounds=run.data.bounds)
+    with refusals(vars(args)):
+        found = neada.robust.certificate(objective, batches, rho=args.rho, gamma=args.gamma)
     if args.json:
         facts = {"run": str(run.folder), "part": args.part, **dataclasses.asdict(found)}
         print(json.dumps(encode(facts), indent=2))
@@ -177,18 +157,12 @@ def _certify(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open(args: argparse.Namespace) -> tuple[TrainedRun, Tensor, Tensor]:
+def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
     """The run, and the samples to look at."""
-    with plain_warnings():
-        try:
-            run = open_run(args.run)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-    check_choice("--part", args.part, list(run.data.splits))
-    x, y = run.data.splits[args.part]
-    return run, x[: args.samples], y[: args.samples]
+    from neada.training.evaluation import chunks
 
-
-def _chunks(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    for begin in range(0, len(x), _CHUNK):
-        yield x[begin : begin + _CHUNK], y[begin : begin + _CHUNK]
+    with plain_warnings(), refusals():
+        run = neada.training.open_run(args.run)
+    check_choice("--part", args.part, run.data.splits)
+    inputs, targets = run.data.splits[args.part]
+    return run, list(chunks(inputs[: args.samples], targets[: args.samples]))

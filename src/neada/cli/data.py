@@ -3,75 +3,67 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from neada import data, plots
-from neada.cli.arguments import Commands, UsageError, add_output_options, output_folder
+import neada
+from neada import tables
+from neada.cli.arguments import (
+    Parser,
+    UsageError,
+    add_flag,
+    add_output_options,
+    output_folder,
+    refusals,
+)
 from neada.files import replacing
+from neada.training.config import DataOptions, options_of
 
-__all__ = ["add_data", "add_data_options"]
+if TYPE_CHECKING:
+    from neada.data import Dataset
+
+__all__ = ["add_data"]
 
 
-def add_data(commands: Commands) -> None:
-    """Add the command `data`."""
-    parser = commands.add_parser(
-        "data",
-        help="show where a data set is and what is in it",
-        description="Show where a data set comes from, its shapes and checksums, and draw it.",
-        epilog=f"data sets:\n  {', '.join(data.names())}, or a file .npz with x and y\n"
+def add_data(parser: Parser) -> None:
+    """Fill the command `data`."""
+    parser.description = "Show where a data set comes from, its shapes and checksums, and draw it."
+    parser.epilog = (
+        f"data sets:\n  {', '.join(tables.DATA)}, or a file .npz with x and y\n"
         "\nexamples:\n"
         "  neada data digits\n"
         "  neada data digits --sheet digits.png\n"
-        "  neada data mnist --data-folder ~/mnist --json",
+        "  neada data mnist --data-folder ~/mnist --json"
     )
     parser.add_argument("data", nargs="?", metavar="NAME", help="which one; left out, their names")
-    add_data_options(parser)
+    for option in options_of(DataOptions):
+        if option.name in ("data_folder", "data_seed", "download"):
+            add_flag(parser, option)
     parser.add_argument("--sheet", type=Path, metavar="FILE", help="draw it as a PNG")
     add_output_options(parser)
     parser.set_defaults(command=_data)
 
 
-def add_data_options(parser: argparse.ArgumentParser) -> None:
-    """Where data are looked for."""
-    parser.add_argument(
-        "--data-folder", metavar="DIR", help="where the files of mnist or fashion-mnist are"
-    )
-    parser.add_argument(
-        "--data-seed", type=int, metavar="N", help="of random data and splits (default: 0)"
-    )
-    parser.add_argument(
-        "--download", action="store_true", default=None, help="allow to download missing files"
-    )
-
-
 def _data(args: argparse.Namespace) -> int:
     if args.data is None:
-        print(json.dumps(data.names()) if args.json else "\n".join(data.names()))
+        print(json.dumps(list(tables.DATA)) if args.json else "\n".join(tables.DATA))
         return 0
     if args.sheet is not None:
         if args.sheet.suffix != ".png":
             raise UsageError(f"--sheet writes .png, not {args.sheet.suffix or args.sheet}")
         output_folder(args.sheet.parent)
-    try:
-        found = data.load(
-            args.data,
-            folder=args.data_folder,
-            seed=args.data_seed or 0,
-            download=bool(args.download),
+    with refusals():
+        found = neada.data.load(
+            args.data, folder=args.data_folder, seed=args.data_seed, download=args.download
         )
         if args.sheet is not None:
             _draw(found, args.sheet)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     _show(args, found)
     return 0
 
 
-def _draw(found: data.Dataset, path: Path) -> None:
-    counts = ", ".join(f"{len(x)} {part}" for part, (x, _) in found.splits.items())
-    figure = plots.contact_sheet(
+def _draw(found: "Dataset", path: Path) -> None:
+    counts = ", ".join(f"{len(inputs)} {part}" for part, (inputs, _) in found.splits.items())
+    figure = neada.plots.contact_sheet(
         found.inputs_train.numpy(), found.targets_train.numpy(), f"{found.name}: {counts}"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,26 +71,24 @@ def _draw(found: data.Dataset, path: Path) -> None:
         figure.savefig(file, format="png", dpi=150)
 
 
-def _show(args: argparse.Namespace, found: data.Dataset) -> None:
+def _show(args: argparse.Namespace, found: "Dataset") -> None:
     facts: dict[str, Any] = {
         "name": found.name,
         "description": found.description,
         "source": found.source,
         "shape": list(found.input_shape),
-        "range": None if found.bounds is None else list(found.bounds),
+        "bounds": None if found.bounds is None else list(found.bounds),
         "num_classes": found.num_classes,
         "num_groups": found.num_groups,
-        "parts": {part: len(x) for part, (x, _) in found.splits.items()},
-        "train_per_class": torch.bincount(
-            found.targets_train, minlength=found.num_classes
-        ).tolist(),
+        "parts": {part: len(inputs) for part, (inputs, _) in found.splits.items()},
+        "train_per_class": found.targets_train.bincount(minlength=found.num_classes).tolist(),
         "checksums": dict(found.checksums),
     }
     if args.json:
         print(json.dumps(facts, indent=2))
         return
     parts = ", ".join(f"{size} {part}" for part, size in facts["parts"].items())
-    limits = "any numbers" if found.bounds is None else "in [{:g}, {:g}]".format(*facts["range"])
+    limits = "any numbers" if found.bounds is None else "in [{:g}, {:g}]".format(*facts["bounds"])
     print(f"{found.name}: {found.description}")
     print(f"from:      {found.source}")
     print(f"samples:   {parts}")

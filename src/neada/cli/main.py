@@ -2,21 +2,18 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import neada
 from neada.cli.arguments import Parser, UsageError
-from neada.cli.attack import add_attack, add_certify
-from neada.cli.data import add_data
-from neada.cli.reproduce import add_report, add_reproduce
-from neada.cli.solve import add_lists, add_solve
-from neada.cli.train import add_train
 
-__all__ = ["main", "make_parser"]
+__all__ = ["COMMANDS", "add_completion", "main", "make_parser"]
 
 _DESCRIPTION = """\
 Solve min_x max_y f(x, y) without asking anyone for the problem's constants, and judge the claims
@@ -32,29 +29,49 @@ examples:
 `neada COMMAND --help` explains a command."""
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+# In the order of the help: the module of neada.cli whose `add_NAME` fills the parser, and words.
+COMMANDS = {
+    "reproduce": ("reproduce", "run the paper's experiments and judge its claims"),
+    "report": ("reproduce", "judge and draw a reproduction anew, without running anything"),
+    "train": ("train", "train a network robustly"),
+    "attack": ("attack", "measure the accuracy of a trained run under attack"),
+    "certify": ("attack", "bound the loss of a trained run under every shift of its data"),
+    "data": ("data", "show where a data set is and what is in it"),
+    "solve": ("solve", "solve a problem of the zoo"),
+    "methods": ("solve", "list the methods and what each needs to know"),
+    "problems": ("solve", "list the problems of the zoo"),
+    "info": ("solve", "show versions, threads and devices"),
+    "completion": ("main", "print a completion script for a shell"),
+}
+
+
+def make_parser() -> tuple[Parser, list[Parser]]:
+    """The whole command line, and the parsers of its commands, which fill themselves when used."""
     parser = Parser(prog="neada", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"neada {neada.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="name", title="commands")
-    add_reproduce(commands)
-    add_report(commands)
-    add_train(commands)
-    add_attack(commands)
-    add_certify(commands)
-    add_data(commands)
-    add_solve(commands)
-    add_lists(commands)
-    completion = commands.add_parser(
-        "completion",
-        help="print a completion script for a shell",
-        description="Print a completion script. Load it with `source <(neada completion bash)`.",
+    filled = []
+    for name, (_, words) in COMMANDS.items():
+        command = commands.add_parser(name, help=words, description=f"{words.capitalize()}.")
+        command.fill = partial(_fill, name)
+        filled.append(command)
+    return parser, filled
+
+
+def _fill(name: str, parser: Parser) -> None:
+    module = importlib.import_module(f"neada.cli.{COMMANDS[name][0]}")
+    getattr(module, f"add_{name}")(parser)
+
+
+def add_completion(parser: Parser) -> None:
+    """Fill the command `completion`."""
+    parser.description = (
+        "Print a completion script. Load it with `source <(neada completion bash)`."
     )
-    completion.add_argument(
+    parser.add_argument(
         "shell", choices=("bash", "zsh", "tcsh"), metavar="SHELL", help="bash, zsh or tcsh"
     )
-    completion.set_defaults(command=_completion)
-    return parser
+    parser.set_defaults(command=_completion)
 
 
 def _completion(args: argparse.Namespace) -> int:
@@ -62,7 +79,10 @@ def _completion(args: argparse.Namespace) -> int:
         import shtab
     except ImportError as error:
         raise UsageError("completion needs shtab: pip install 'neada[cli]'") from error
-    print(shtab.complete(make_parser(), args.shell))
+    parser, commands = make_parser()
+    for command in commands:
+        command.filled()
+    print(shtab.complete(parser, args.shell))
     return 0
 
 
@@ -73,16 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 ran, 1 ran and failed, 2 wrong usage, 130 interrupted.
     """
     try:
-        args = make_parser().parse_args(arguments)
+        args = make_parser()[0].parse_args(arguments)
         if args.name is None:
             raise UsageError("no command given: `neada --help` lists them")
         with _terminating_like_ctrl_c():
             code: int = args.command(args)
             sys.stdout.flush()
         return code
-    except UsageError as error:
-        return _complain(str(error), 2)
-    except ImportError as error:
+    except (UsageError, ImportError) as error:
         return _complain(str(error), 2)
     except KeyboardInterrupt:
         return _complain("interrupted; what is finished is kept, the same command goes on", 130)

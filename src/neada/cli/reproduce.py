@@ -9,18 +9,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from neada import experiments, report
+import neada
+from neada import tables
 from neada.cli.arguments import (
-    Commands,
+    Parser,
     UsageError,
+    add_flag,
     add_output_options,
     check_choice,
-    natural,
     output_folder,
     progress_bar,
+    refusals,
 )
-from neada.experiments.runner import last_request
 from neada.files import encode
+from neada.training.config import Option
 
 __all__ = ["add_report", "add_reproduce"]
 
@@ -39,46 +41,37 @@ examples:
   neada reproduce quadratic mccormick          two of them
   neada reproduce all --scale standard         minutes to an hour; see the documentation
   neada reproduce mccormick --seeds 30 --jobs 2 --out runs/seeds
-  neada reproduce mnist-dro --scale standard --budget 7820 --out runs/longer
+  neada reproduce mnist-dro --scale standard --max-calls 7820 --out runs/longer
 
 exit codes:
   0 everything ran (the verdicts are in the table), 1 a run broke or, with --strict, a claim
   fails or was not run, 2 wrong usage, 130 interrupted"""
 
 
-def add_reproduce(commands: Commands) -> None:
-    """Add the command `reproduce`."""
-    names = experiments.names()
-    listed = textwrap.fill(", ".join(names), 90, break_on_hyphens=False)
-    parser = commands.add_parser(
-        "reproduce",
-        help="run the paper's experiments and judge its claims",
-        description=_REPRODUCE,
-        epilog=_REPRODUCE_EXAMPLES.format(names=textwrap.indent(listed, "  ")),
-    )
+def add_reproduce(parser: Parser) -> None:
+    """Fill the command `reproduce`."""
+    listed = textwrap.fill(", ".join(tables.EXPERIMENTS), 90, break_on_hyphens=False)
+    parser.description = _REPRODUCE
+    parser.epilog = _REPRODUCE_EXAMPLES.format(names=textwrap.indent(listed, "  "))
     parser.add_argument("names", nargs="*", metavar="NAME", help="experiments, or `all` (default)")
-    parser.add_argument(
-        "--scale",
-        choices=experiments.SCALES,
-        default="quick",
-        help="quick: seconds each; standard: minutes; paper: the paper's budgets (default: quick)",
-    )
-    parser.add_argument(
-        "--seeds", type=natural("--seeds"), help="seeds where there is randomness", metavar="N"
-    )
-    parser.add_argument(
-        "--budget",
-        type=natural("--budget"),
-        help="gradient calls per run, for synthetic-dro and mnist-dro (default: the scale's)",
-        metavar="N",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=natural("--jobs"),
-        default=os.cpu_count() or 1,
-        help="processes (default: one per core)",
-        metavar="N",
-    )
+    for option in (
+        Option(
+            "scale",
+            "quick: seconds each; standard: minutes; paper: the paper's numbers of calls",
+            "quick",
+            str,
+            choices=tables.SCALES,
+        ),
+        Option("seeds", "seeds where there is randomness", None, int),
+        Option(
+            "max_calls",
+            "gradient calls per run, for synthetic-dro and mnist-dro (default: the scale's)",
+            None,
+            int,
+        ),
+        Option("jobs", "processes; by default one per core", os.cpu_count() or 1, int),
+    ):
+        add_flag(parser, option)
     parser.add_argument("--out", type=Path, help="the folder (default: runs/SCALE)", metavar="DIR")
     parser.add_argument("--overwrite", action="store_true", help="run also what is there already")
     parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
@@ -87,25 +80,23 @@ def add_reproduce(commands: Commands) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    everything = experiments.names()
+    everything = list(tables.EXPERIMENTS)
     for name in args.names:
         check_choice("NAME", name, [*everything, "all"])
     wanted = set(args.names or ["all"])
     names = everything if "all" in wanted else [name for name in everything if name in wanted]
-    try:
+    with refusals(vars(args)):
         for name in names:
-            experiments.configs(name, args.scale, args.seeds, args.budget)
-    except ValueError as wrong:
-        raise UsageError(str(wrong)) from wrong
+            neada.experiments.configs(name, args.scale, args.seeds, args.max_calls)
     out = output_folder(args.out or Path("runs") / args.scale)
     started = time.perf_counter()
     with progress_bar(args.quiet or args.json) as show:
-        outcome = experiments.reproduce(
+        outcome = neada.experiments.reproduce(
             names,
             args.scale,
             out,
             seeds=args.seeds,
-            budget=args.budget,
+            max_calls=args.max_calls,
             jobs=args.jobs,
             overwrite=args.overwrite,
             report=show,
@@ -131,14 +122,12 @@ def _by_error(broken: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     return found
 
 
-def add_report(commands: Commands) -> None:
-    """Add the command `report`."""
-    parser = commands.add_parser(
-        "report",
-        help="judge and draw a reproduction anew, without running anything",
-        description="Judge the claims and draw the figures of a folder again, from its runs alone.",
-        epilog="example:\n  neada report runs/quick",
+def add_report(parser: Parser) -> None:
+    """Fill the command `report`."""
+    parser.description = (
+        "Judge the claims and draw the figures of a folder again, from its runs alone."
     )
+    parser.epilog = "example:\n  neada report runs/quick"
     parser.add_argument("folder", type=Path, metavar="DIR", help="what --out of reproduce was")
     parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
     add_output_options(parser)
@@ -146,6 +135,8 @@ def add_report(commands: Commands) -> None:
 
 
 def _report(args: argparse.Namespace) -> int:
+    from neada.experiments.runner import last_request
+
     if not args.folder.is_dir():
         raise UsageError(f"{args.folder} is no folder: give the one that `reproduce --out` filled")
     if last_request(args.folder) is None:
@@ -158,11 +149,11 @@ def _report(args: argparse.Namespace) -> int:
 
 def _show_report(out: Path, as_json: bool) -> bool:
     """Write the report and show the verdicts; returns whether any claim does not hold."""
-    request, sections = report.write(out)
+    request, sections = neada.report.write(out)
     if as_json:
-        print(json.dumps(encode(report.as_data(request, sections)), indent=2))
+        print(json.dumps(encode(neada.report.as_data(request, sections)), indent=2))
     else:
-        print(report.verdict_table(sections))
+        print(neada.report.verdict_table(sections))
         print(f"\nreport: {out / 'report.html'}")
         for section in sections:
             if section.figure is not None:

@@ -3,60 +3,65 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import neada
-from neada import problems
 from neada.cli.arguments import (
-    Commands,
+    Parser,
     UsageError,
+    add_flag,
     add_output_options,
     check_choice,
-    natural,
     output_folder,
-    positive,
+    refusals,
 )
 from neada.files import encode, replacing
-from neada.runs import environment
+from neada.training.config import Option
 
-__all__ = ["add_lists", "add_solve"]
+if TYPE_CHECKING:
+    from neada import MinimaxResult
+
+__all__ = ["add_info", "add_methods", "add_problems", "add_solve"]
 
 
-def add_solve(commands: Commands) -> None:
-    """Add the command `solve`."""
-    parser = commands.add_parser(
-        "solve",
-        help="solve a problem of the zoo",
-        description="Solve one of the problems that come with the package, and say whether the\n"
-        "answer is a solution: exit code 0 if it is, 1 if it is not.",
-        epilog="examples:\n"
+def add_solve(parser: Parser) -> None:
+    """Fill the command `solve`."""
+    parser.description = (
+        "Solve one of the problems that come with the package, and say whether the\n"
+        "answer is a solution: exit code 0 if it is, 1 if it is not."
+    )
+    parser.epilog = (
+        "examples:\n"
         "  neada solve mccormick\n"
         "  neada solve quadratic --method gda --lr-x 0.05 --lr-y 0.3\n"
-        "  neada solve stackelberg --tol 1e-9 --plot history.png --json",
+        "  neada solve stackelberg --tol 1e-9 --plot history.png --json"
     )
     parser.add_argument("problem", metavar="PROBLEM", help="see `neada problems`")
-    parser.add_argument("--method", default="neada", help="see `neada methods` (default: neada)")
-    parser.add_argument("--lr-x", type=positive("--lr-x"), metavar="RATE")
-    parser.add_argument("--lr-y", type=positive("--lr-y"), metavar="RATE")
-    parser.add_argument("--tol", type=positive("--tol"), default=1e-6, metavar="NORM")
-    parser.add_argument("--max-calls", type=natural("--max-calls"), default=100_000, metavar="N")
-    parser.add_argument("--noise", type=positive("--noise"), metavar="STD", help="gradient noise")
-    parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
+    for option in (
+        Option("method", "see `neada methods`", "neada", str),
+        Option("lr_x", "learning rate of x, where the method has one", None, float),
+        Option("lr_y", "learning rate of y, where the method has one", None, float),
+        Option("tol", "the norm of both gradients that is small enough", 1e-6, float),
+        Option("max_calls", "gradient calls and values in all", 100_000, int),
+        Option("noise", "standard deviation of gradient noise", None, float),
+        Option("seed", "of the noise", 0, int, least=0),
+    ):
+        add_flag(parser, option)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="both norms as a PNG or SVG")
     add_output_options(parser)
     parser.set_defaults(command=_solve)
 
 
 def _solve(args: argparse.Namespace) -> int:
-    check_choice("PROBLEM", args.problem, problems.names())
+    check_choice("PROBLEM", args.problem, neada.problems.names())
     check_choice("--method", args.method, [info.name for info in neada.methods()])
     if args.plot is not None:
         if args.plot.suffix not in (".png", ".svg"):
             raise UsageError(f"--plot writes .png or .svg, not {args.plot.suffix or args.plot}")
         output_folder(args.plot.parent)
-    problem = problems.make(args.problem)
+    problem = neada.problems.make(args.problem)
     rates = {"lr_x": args.lr_x, "lr_y": args.lr_y}
-    try:
+    with refusals(vars(args)):
         result = neada.minimax(
             problem.fun,
             problem.x0,
@@ -69,10 +74,8 @@ def _solve(args: argparse.Namespace) -> int:
             noise=args.noise,
             seed=args.seed,
             progress=not (args.quiet or args.json),
-            **{name: rate for name, rate in rates.items() if rate is not None},
+            options={name: rate for name, rate in rates.items() if rate is not None},
         )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     if args.plot is not None:
         figure = result.plot(args.tol)
         args.plot.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +85,7 @@ def _solve(args: argparse.Namespace) -> int:
     return 0 if result.success else 1
 
 
-def _show_solve(args: argparse.Namespace, name: str, result: neada.MinimaxResult) -> None:
+def _show_solve(args: argparse.Namespace, name: str, result: "MinimaxResult") -> None:
     facts: dict[str, Any] = {
         "problem": name,
         "method": args.method,
@@ -119,16 +122,10 @@ def _short(point: list[float]) -> str:
     return f"[{shown}{f', ... {len(point)} numbers' if len(point) > 6 else ''}]"
 
 
-def add_lists(commands: Commands) -> None:
-    """Add the commands that list what there is."""
-    for name, command, words in (
-        ("methods", _methods, "list the methods and what each needs to know"),
-        ("problems", _problems, "list the problems of the zoo"),
-        ("info", _info, "show versions, threads and devices"),
-    ):
-        parser = commands.add_parser(name, help=words, description=words.capitalize() + ".")
-        add_output_options(parser)
-        parser.set_defaults(command=command)
+def add_methods(parser: Parser) -> None:
+    """Fill the command `methods`."""
+    add_output_options(parser)
+    parser.set_defaults(command=_methods)
 
 
 def _methods(args: argparse.Namespace) -> int:
@@ -137,8 +134,14 @@ def _methods(args: argparse.Namespace) -> int:
     return 0
 
 
+def add_problems(parser: Parser) -> None:
+    """Fill the command `problems`."""
+    add_output_options(parser)
+    parser.set_defaults(command=_problems)
+
+
 def _problems(args: argparse.Namespace) -> int:
-    zoo = [problems.make(name) for name in problems.names()]
+    zoo = [neada.problems.make(name) for name in neada.problems.names()]
     found = [
         {"name": p.name, "size": f"{p.dim_x} x {p.dim_y}", "description": p.description}
         for p in zoo
@@ -147,8 +150,14 @@ def _problems(args: argparse.Namespace) -> int:
     return 0
 
 
+def add_info(parser: Parser) -> None:
+    """Fill the command `info`."""
+    add_output_options(parser)
+    parser.set_defaults(command=_info)
+
+
 def _info(args: argparse.Namespace) -> int:
-    facts = environment()
+    facts = neada.runs.environment()
     if args.json:
         print(json.dumps(facts, indent=2))
         return 0
