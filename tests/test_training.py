@@ -2,10 +2,13 @@
 
 import dataclasses
 import errno
+import io
 import json
 import math
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +18,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from neada import attacks, data, models
+from neada import attacks, data, models, tables
 from neada.data import Batches, Dataset
 from neada.runs import Checkpoints, Run
 from neada.training import Progress, TrainConfig, TrainStatus, open_run, train
-from neada.training.loop import Schedule
+from neada.training.record import Schedule, TensorBoardLog
 
 SMALL = TrainConfig(data="synthetic", lr_x=0.01, lr_y=0.05, batch_size=32, eval_eps=(0.3,))
 
@@ -40,7 +43,7 @@ def tiny_data(bounds: tuple[float, float] | None = None) -> Dataset:
 
 
 def config(**changes: Any) -> TrainConfig:
-    return dataclasses.replace(SMALL, **{"budget": 120, **changes})
+    return dataclasses.replace(SMALL, **{"max_calls": 120, **changes})
 
 
 def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -55,7 +58,7 @@ def weights(model: nn.Module) -> Tensor:
 
 
 def by_hand(
-    adaptive: bool, lr_x: float, lr_y: float, gamma: float, scale: float, budget: int
+    adaptive: bool, lr_x: float, lr_y: float, gamma: float, scale: float, max_calls: int
 ) -> tuple[Tensor, int, int]:
     """The released loop in plain torch: everything by `backward`, a fresh Adam with every batch."""
     points = tiny_data()
@@ -69,7 +72,7 @@ def by_hand(
         y_adam = torch.optim.Adam([z], lr=lr_y)
         steps = 0
         while True:
-            if calls == budget:
+            if calls == max_calls:
                 return weights(model), t, calls
             distance = (z - inputs).square().sum(1).mean()
             loss = nn.functional.cross_entropy(model(z), targets)
@@ -82,7 +85,7 @@ def by_hand(
             enough = squared <= scale / (t + 1) or steps >= max(1, t)
             if enough if adaptive else steps == 5:
                 break
-        if calls == budget:
+        if calls == max_calls:
             return weights(model), t, calls
         x_adam.zero_grad()
         nn.functional.cross_entropy(model(z.detach()), targets).backward()
@@ -91,12 +94,10 @@ def by_hand(
     raise AssertionError
 
 
-@pytest.mark.parametrize("method", ["neada-adam", "adam-5"])
-def test_the_released_loop_is_what_it_is_in_plain_torch(method: str) -> None:
-    result = train(
-        config(method=method, stop="released", stop_scale=1e-3, gamma=0.7), data=tiny_data()
-    )
-    expected, x_steps, calls = by_hand("neada" in method, 0.01, 0.05, 0.7, 1e-3, 120)
+@pytest.mark.parametrize("kind", [{"method": "neada"}, {"method": "gdmax", "inner_steps": 5}])
+def test_the_released_loop_is_what_it_is_in_plain_torch(kind: dict[str, Any]) -> None:
+    result = train(config(**kind, stop="released", stop_scale=1e-3, gamma=0.7), data=tiny_data())
+    expected, x_steps, calls = by_hand(kind["method"] == "neada", 0.01, 0.05, 0.7, 1e-3, 120)
     assert (result.x_steps, result.calls) == (x_steps, calls)
     torch.testing.assert_close(weights(result.model), expected, rtol=1e-4, atol=1e-6)
 
@@ -104,7 +105,16 @@ def test_the_released_loop_is_what_it_is_in_plain_torch(method: str) -> None:
 def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> None:
     points = tiny_data()
     result = train(
-        config(objective="group", method="sgd-1", lr_y=None, regularizer="none", budget=40),
+        config(
+            objective="group",
+            method="gdmax",
+            inner_steps=1,
+            x_optimizer="sgd",
+            y_optimizer="sgd",
+            lr_y=None,
+            regularizer="none",
+            max_calls=40,
+        ),
         data=points,
     )
     model = models.make("mlp", (2,), 2, seed=0)
@@ -128,11 +138,11 @@ def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> Non
     torch.testing.assert_close(weights(result.model), weights(model), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("objective", ["wrm", "ball"])
+@pytest.mark.parametrize("objective", ["wrm", "adversarial"])
 def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) -> None:
     points = tiny_data(bounds=(0.0, 1.0))
     result = train(
-        config(objective=objective, method="tiada", lr_x=0.3, lr_y=0.2, gamma=0.4, radius=0.1),
+        config(objective=objective, method="tiada", lr_x=0.3, lr_y=0.2, gamma=0.4, eps=0.1),
         data=points,
     )
     model = models.make("mlp", (2,), 2, seed=0)
@@ -153,7 +163,7 @@ def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) 
             for p, gradient in zip(model.parameters(), of_x, strict=True):
                 p -= 0.3 / max(sum_x, sum_y) ** 0.6 * gradient
             y += 0.2 / sum_y**0.4 * own
-            reach = 0.1 if objective == "ball" else 9.0
+            reach = 0.1 if objective == "adversarial" else 9.0
             moved[ids] = torch.clamp(y, clean - reach, clean + reach).clamp(0.0, 1.0) - clean
     assert (result.calls, result.x_steps) == (120, 60)
     assert moved.abs().max() > 0.05
@@ -163,37 +173,43 @@ def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) 
 # Budgets, rows, evaluations.
 
 
-@pytest.mark.parametrize("budget", [1, 2, 47])
+@pytest.mark.parametrize("max_calls", [1, 2, 47])
 @pytest.mark.parametrize(
     "kind",
     [
-        {"method": "neada-adam"},
-        {"method": "sgd-7"},
-        {"objective": "ball", "radius": 0.2},
-        {"objective": "group", "method": "neada-adam", "lr_y": 0.1},
+        {"method": "neada"},
+        {"method": "gdmax", "inner_steps": 7, "x_optimizer": "sgd", "y_optimizer": "sgd"},
+        {"objective": "adversarial", "eps": 0.2},
+        {"objective": "group", "method": "neada", "lr_y": 0.1},
         {"objective": "group", "method": "tiada"},
         {"method": "tiada"},
     ],
     ids=str,
 )
-def test_no_call_more_than_the_budget(budget: int, kind: dict[str, Any]) -> None:
-    result = train(config(budget=budget, **kind), data=tiny_data())
+def test_no_call_more_than_allowed(max_calls: int, kind: dict[str, Any]) -> None:
+    result = train(config(max_calls=max_calls, **kind), data=tiny_data())
     assert result.status is TrainStatus.FINISHED
     # A joint step of both players costs two, so one call may be left.
-    assert budget - (kind.get("method") == "tiada") <= result.calls <= budget
+    assert max_calls - (kind.get("method") == "tiada") <= result.calls <= max_calls
     assert result.rows[-1]["calls"] == result.calls
     assert "test_clean" in result.rows[-1]
 
 
 def test_epochs_end_after_so_many_passes() -> None:
-    result = train(config(budget=None, epochs=3, method="adam-2"), data=tiny_data())
+    result = train(
+        config(max_calls=None, epochs=3, method="gdmax", inner_steps=2), data=tiny_data()
+    )
     assert (result.x_steps, result.calls) == (9, 27)  # 90 samples are three batches of 32
     assert result.rows[-1]["epoch"] == 3
 
 
 def test_rows_have_the_means_since_the_last_one() -> None:
-    every = train(config(log_every=1, eval_every=120, method="adam-1"), data=tiny_data())
-    coarse = train(config(log_every=10, eval_every=120, method="adam-1"), data=tiny_data())
+    every = train(
+        config(log_every=1, eval_every=120, method="gdmax", inner_steps=1), data=tiny_data()
+    )
+    coarse = train(
+        config(log_every=10, eval_every=120, method="gdmax", inner_steps=1), data=tiny_data()
+    )
     assert [row["calls"] for row in coarse.rows] == list(range(10, 121, 10))
     for i, row in enumerate(coarse.rows):
         losses = [fine["loss"] for fine in every.rows[5 * i : 5 * i + 5]]
@@ -266,15 +282,15 @@ def test_training_leaves_global_randomness_and_threads_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    first = train(config(budget=30), data=tiny_data(), model=dropping())
+    first = train(config(max_calls=30), data=tiny_data(), model=dropping())
     assert torch.equal(torch.rand(3), expected)
     # And does not depend on it.
-    again = train(config(budget=30), data=tiny_data(), model=dropping())
+    again = train(config(max_calls=30), data=tiny_data(), model=dropping())
     assert torch.equal(weights(first.model), weights(again.model))
     threads = torch.get_num_threads()
     heard: list[int] = []
     train(
-        config(budget=2, threads=threads + 1),
+        config(max_calls=2, threads=threads + 1),
         data=tiny_data(),
         progress=lambda at: heard.append(torch.get_num_threads()),
     )
@@ -309,22 +325,22 @@ def stopping_after(num_steps: int) -> Callable[[Progress], None]:
     "kind",
     [
         {},
-        {"norm": "batch", "dropout": "on"},
-        {"method": "amsgrad-3"},
+        {"batch_norm": "batch", "dropout": "on"},
+        {"method": "gdmax", "inner_steps": 3, "x_optimizer": "amsgrad", "y_optimizer": "amsgrad"},
         {"per_sample": True},
         {"warm_start": "memory"},
         {"warm_start": "disk"},
-        {"objective": "ball", "radius": 0.2, "random_start": True},
+        {"objective": "adversarial", "eps": 0.2, "random_start": True},
         {"objective": "group", "lr_y": 0.1},
         {"objective": "group", "regularizer": "chi2", "adjustment": 0.1},
         {"objective": "group", "method": "tiada"},
         {"method": "tiada"},
-        {"objective": "ball", "ball_norm": "l2", "method": "tiada", "warm_start": "disk"},
+        {"objective": "adversarial", "norm": "l2", "method": "tiada", "warm_start": "disk"},
     ],
     ids=str,
 )
 def test_a_run_that_broke_off_goes_on_bit_for_bit(tmp_path: Path, kind: dict[str, Any]) -> None:
-    asked = config(budget=80, **{"lr_y": 0.05, **kind})
+    asked = config(max_calls=80, **{"lr_y": 0.05, **kind})
     whole = train(asked, tmp_path / "whole", data=tiny_data(), model=dropping())
     for after in (2, 5):
         folder = tmp_path / f"run-{after}"
@@ -438,7 +454,14 @@ def test_a_damaged_newest_checkpoint_falls_back_and_still_ends_the_same(tmp_path
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
     tmp_path: Path,
 ) -> None:
-    asked = config(method="sgd-1", budget=None, epochs=40)
+    asked = config(
+        method="gdmax",
+        inner_steps=1,
+        x_optimizer="sgd",
+        y_optimizer="sgd",
+        max_calls=None,
+        epochs=40,
+    )
 
     class Breaking(nn.Linear):
         def forward(self, inputs: Tensor) -> Tensor:
@@ -459,7 +482,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
 
 
 def test_a_model_that_overflowed_is_never_a_checkpoint(tmp_path: Path) -> None:
-    asked = config(method="sgd-1", lr_x=1e30, budget=60)
+    asked = config(
+        method="gdmax", inner_steps=1, x_optimizer="sgd", y_optimizer="sgd", lr_x=1e30, max_calls=60
+    )
     result = train(asked, tmp_path, data=tiny_data(), checkpoint_seconds=1e-9)
     assert result.status is TrainStatus.NON_FINITE
     for path in Checkpoints(tmp_path).paths():
@@ -490,27 +515,27 @@ def test_a_full_disk_is_a_sentence_and_the_run_can_go_on(
 
 
 def test_a_run_is_not_overwritten_by_accident(tmp_path: Path) -> None:
-    train(config(budget=20), tmp_path, data=tiny_data())
+    train(config(max_calls=20), tmp_path, data=tiny_data())
     with pytest.raises(FileExistsError, match="holds a run already"):
-        train(config(budget=20), tmp_path, data=tiny_data())
-    with pytest.raises(ValueError, match="budget = 20, not 30"):
-        train(config(budget=30), tmp_path, resume=True, data=tiny_data())
-    result = train(config(budget=30), tmp_path, overwrite=True, data=tiny_data())
-    assert result.calls == 30 and Run(tmp_path).config()["budget"] == 30
+        train(config(max_calls=20), tmp_path, data=tiny_data())
+    with pytest.raises(ValueError, match="max_calls = 20, not 30"):
+        train(config(max_calls=30), tmp_path, resume=True, data=tiny_data())
+    result = train(config(max_calls=30), tmp_path, overwrite=True, data=tiny_data())
+    assert result.calls == 30 and Run(tmp_path).config()["max_calls"] == 30
 
 
 def test_other_data_are_refused_on_resume(tmp_path: Path) -> None:
-    train(config(budget=20), tmp_path, data=tiny_data())
+    train(config(max_calls=20), tmp_path, data=tiny_data())
     other = dataclasses.replace(tiny_data(), checksums={"x": "other"})
     with pytest.raises(ValueError, match="the data are not those"):
-        train(config(budget=20), tmp_path, resume=True, data=other)
+        train(config(max_calls=20), tmp_path, resume=True, data=other)
 
 
 # Runs opened again, and TensorBoard.
 
 
 def test_a_run_can_be_opened_again(tmp_path: Path) -> None:
-    asked = config(budget=60)
+    asked = config(max_calls=60)
     result = train(asked, tmp_path)
     run = open_run(tmp_path)
     assert run.config == asked and run.complete
@@ -523,15 +548,57 @@ def test_a_run_can_be_opened_again(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
-def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    result = train(config(budget=40), tmp_path, data=tiny_data(), tensorboard=True)
+def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
-    found = [(event.step, event.value) for event in events.Scalars("loss")]
-    assert found == [(row["calls"], pytest.approx(row["loss"])) for row in result.rows]
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    hook, heard = threading.excepthook, []
+    result = train(
+        config(max_calls=40),
+        tmp_path,
+        data=tiny_data(),
+        tensorboard=True,
+        progress=lambda at: heard.append((threading.excepthook, threading.active_count())),
+    )
+    assert set(heard) == {(hook, threading.active_count())} and threading.excepthook is hook
+    for name in ("loss", "test_clean", "seconds"):
+        expected = [(row["calls"], pytest.approx(row[name])) for row in result.rows if name in row]
+        assert scalars(tmp_path, name) == expected
+
+
+def test_tensorboard_forgets_the_rows_after_the_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    asked = config(max_calls=40, log_every=1)
+    with pytest.raises(_Stop):
+        train(asked, tmp_path, data=tiny_data(), tensorboard=True, progress=stopping_after(5))
+    result = train(asked, tmp_path, resume=True, data=tiny_data(), tensorboard=True)
+    expected = [(row["calls"], pytest.approx(row["loss"])) for row in result.rows if "loss" in row]
+    assert scalars(tmp_path, "loss") == expected
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_tensorboard_log_on_a_full_disk_warns_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    hook = threading.excepthook
+    monkeypatch.setattr(Path, "open", lambda path, mode: io.FileIO("/dev/full", mode="w"))
+    (tmp_path / "file").touch()
+    with pytest.warns(UserWarning, match="log ends here: No space left on device") as caught:
+        log = TensorBoardLog(tmp_path / "tensorboard", purge_step=None)
+        log.append({"calls": 1, "loss": 0.5})
+        log.append({"calls": 2, "loss": 0.25})
+        log.close()
+    assert len(caught) == 1 and threading.excepthook is hook
+    with pytest.warns(UserWarning, match="log ends here: File exists") as caught:
+        TensorBoardLog(tmp_path / "file", purge_step=None).append({"calls": 1, "loss": 0.5})
+    assert len(caught) == 1
 
 
 # Configs.
@@ -540,29 +607,45 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"method": "neada-adm"}, "there is no method 'neada-adm'"),
-        ({"method": "adam-0"}, "there is no method"),
-        ({"objective": "wmr"}, "objective"),
-        ({"data": "mnits"}, "data"),
-        ({"gamma": 0.0}, "gamma must be a finite number greater than 0"),
-        ({"lr_x": math.nan}, "lr_x must be a finite number"),
-        ({"budget": 0}, "budget must be a whole number, at least 1"),
-        ({"eval_eps": (-0.1,)}, "eval_eps must be finite"),
-        ({"seed": -1}, "seed must be a whole number"),
-        ({"method": "tiada", "norm": "frozen"}, "norm='frozen' is about an inner loop"),
-        ({"method": "tiada", "per_sample": True}, "per_sample=True is about an inner loop"),
-        ({"objective": "group", "per_sample": True}, "per_sample is about perturbed inputs"),
+        ({"method": "neda"}, "there is no method 'neda'; did you mean 'neada'?"),
+        ({"method": "adam-15"}, "method must be one of 'neada', 'gdmax', 'tiada', got 'adam-15'"),
+        ({"y_optimizer": "adm"}, "there is no y_optimizer 'adm'; did you mean 'adam'?"),
+        ({"method": "gdmax", "inner_steps": 0}, "inner_steps must be a whole number at least 1"),
+        ({"inner_steps": 3}, "inner_steps=3 is for method 'gdmax', and not for 'neada'"),
+        ({"method": "tiada", "x_optimizer": "sgd"}, "x_optimizer='sgd' is for method 'neada' or"),
+        ({"objective": "wmr"}, "there is no objective 'wmr'; did you mean 'wrm'?"),
+        ({"data": "mnits"}, "there is no data 'mnits'; did you mean 'mnist'?"),
+        ({"gamma": 0.0}, "gamma must be a number greater than 0"),
+        ({"gamma": "a"}, "gamma must be a number greater than 0, got 'a'"),
+        ({"gamma": math.inf}, "gamma must be a number greater than 0 and finite"),
+        ({"lr_x": math.nan}, "lr_x must be a number greater than 0"),
+        ({"adjustment": -1.0}, "adjustment must be a number at least 0"),
+        ({"max_calls": 0}, "max_calls must be a whole number at least 1"),
+        ({"max_calls": 1.5}, "max_calls must be a whole number"),
+        ({"eval_eps": (-0.1,)}, "eval_eps must be a number at least 0"),
+        ({"eval_eps": (math.inf,)}, "eval_eps must be a number at least 0 and finite"),
+        ({"eval_eps": 0.1}, "eval_eps must be numbers with commas between"),
+        ({"seed": -1}, "seed must be a whole number at least 0"),
+        ({"seed": 2**63}, "seed must be a whole number at least 0 and at most"),
+        ({"download": "yes"}, "download must be True or False, got 'yes'"),
+        ({"data_folder": 3}, "data_folder must be text, got 3"),
+        ({"method": "tiada", "batch_norm": "frozen"}, "batch_norm='frozen' .* about an inner loop"),
+        ({"method": "tiada", "per_sample": True}, "per_sample=True is for method 'neada' or"),
+        ({"objective": "group", "per_sample": True}, "per_sample=True is for objective 'wrm' or"),
         ({"objective": "group", "regularizer": "none"}, "y moves once per batch"),
-        ({"objective": "ball", "stop": "released"}, "authors' inner loop of 'wrm'"),
+        (
+            {"objective": "adversarial", "stop": "released"},
+            "stop='released' is for objective 'wrm'",
+        ),
         ({"stop": "released", "per_sample": True}, "looks at the whole batch"),
         (
-            {"objective": "ball", "random_start": True, "warm_start": "memory"},
+            {"objective": "adversarial", "random_start": True, "warm_start": "memory"},
             "either random or warm",
         ),
-        ({"random_start": True}, "random_start is about a ball"),
-        ({"objective": "group", "dropout": "off"}, "dropout is about perturbed inputs"),
+        ({"random_start": True}, "random_start=True is for objective 'adversarial'"),
+        ({"objective": "group", "dropout": "off"}, "dropout='off' is for objective 'wrm' or"),
         ({"eval_eps": (0.1, 0.1000001)}, "must differ in six digits"),
-        ({"data": 5}, "data must be a name"),
+        ({"data": 5}, "data must be one of 'synthetic'"),
     ],
     ids=str,
 )
@@ -576,7 +659,26 @@ def test_a_config_that_makes_no_sense_is_one_sentence(
 def test_a_config_survives_json() -> None:
     asked = TrainConfig(data="synthetic", eval_eps=(0.1, 0.5), lr_y=0.08)
     assert TrainConfig.from_dict(json.loads(json.dumps(dataclasses.asdict(asked)))) == asked
-    assert asked.budget == 1000 and asked.model_name == "mlp"
+    assert asked.max_calls == 1000 and asked.model_name == "mlp"
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(TrainConfig), ids=lambda field: field.name)
+def test_every_field_has_words_and_refuses_nonsense(field: "dataclasses.Field[Any]") -> None:
+    assert field.metadata["words"] and not field.metadata["words"].endswith(".")
+    assert f"{field.name}: " in str(TrainConfig.__doc__)
+    with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
+        TrainConfig(**{field.name: object()})
+
+
+def test_the_config_needs_no_torch() -> None:
+    script = "import sys, neada.training.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_new_optimizer_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = tables.OptimizerEntry("torch.optim:RMSprop", "RMSprop", lr_x=1e-3, lr_y=1e-2)
+    monkeypatch.setitem(tables.OPTIMIZERS, "rmsprop", entry)
+    assert train(config(x_optimizer="rmsprop"), data=tiny_data()).calls == 120
 
 
 def test_what_needs_a_folder_says_so() -> None:

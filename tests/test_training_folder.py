@@ -28,7 +28,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (45_000, 45_000))
 sys.exit(main(sys.argv[1:]))
 """
 
-CONFIG = TrainConfig(data="synthetic", budget=30, batch_size=64, eval_eps=(0.5,))
+CONFIG = TrainConfig(data="synthetic", max_calls=30, batch_size=64, eval_eps=(0.5,))
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
@@ -52,7 +52,7 @@ def own_data(path: Path, num_features: int = 3, gap: bool = False) -> Path:
 def test_a_replacement_that_cannot_begin_leaves_the_old_run(finished: Path) -> None:
     before = everything_in(finished)
     data = own_data(finished.parent / "gap.npz", gap=True)
-    asked = TrainConfig(data=str(data), objective="group", budget=20)
+    asked = TrainConfig(data=str(data), objective="group", max_calls=20)
     with pytest.raises(ValueError, match="group 1 has no training samples"):
         train(asked, finished, overwrite=True)
     assert everything_in(finished) == before
@@ -98,7 +98,7 @@ def test_a_refused_resume_leaves_the_run_sealed(
 
 def test_other_data_or_another_model_leave_the_run_sealed(tmp_path: Path) -> None:
     data, folder = own_data(tmp_path / "own.npz"), tmp_path / "run"
-    asked = TrainConfig(data=str(data), budget=20, eval_eps=(0.1,))
+    asked = TrainConfig(data=str(data), max_calls=20, eval_eps=(0.1,))
     train(asked, folder)
     before = everything_in(folder)
     with pytest.raises(RuntimeError, match="state_dict"):
@@ -121,8 +121,10 @@ def test_a_config_of_something_else_is_one_sentence(finished: Path, fields: Any)
         open_run(finished)
 
 
-def test_a_budget_without_a_step_of_the_model_makes_nothing_up(tmp_path: Path) -> None:
-    result = train(dataclasses.replace(CONFIG, method="adam-15", budget=5), tmp_path)
+def test_calls_without_a_step_of_the_model_makes_nothing_up(tmp_path: Path) -> None:
+    result = train(
+        dataclasses.replace(CONFIG, method="gdmax", inner_steps=15, max_calls=5), tmp_path
+    )
     assert result.x_steps == 0
     assert all("loss" not in row for row in result.rows)
     assert "test_clean" in Run(tmp_path).rows()[-1]
@@ -134,8 +136,8 @@ def test_a_run_on_a_file_can_be_opened_from_anywhere(
     own_data(tmp_path / "own.npz")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "--data", "own.npz", "--budget", "20", "--out", "run", "--quiet"]) == 0
-    assert "own by neada-adam" in capsys.readouterr().out
+    assert main(["train", "--data", "own.npz", "--max-calls", "20", "--out", "run", "--quiet"]) == 0
+    assert "own by neada adam" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert main(["attack", "../run", "--eps", "0.1"]) == 0
     assert main(["train", "--out", "../run", "--resume", "--quiet"]) == 0
@@ -155,8 +157,8 @@ def test_a_tensorboard_log_that_cannot_be_written_does_not_end_the_training(
     pytest.importorskip("tensorboard")
     run = subprocess.run(
         [
-            *(sys.executable, "-c", LIMITED, "train", "--data", "synthetic", "--budget", "300"),
-            *("--method", "adam-1", "--log-every", "1", "--eval-every", "300"),
+            *(sys.executable, "-c", LIMITED, "train", "--data", "synthetic", "--max-calls", "300"),
+            *("--method", "gdmax", "--inner-steps", "1", "--log-every", "1", "--eval-every", "300"),
             *("--tensorboard", "--quiet"),
             *("--out", str(tmp_path / "run")),
         ],

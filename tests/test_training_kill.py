@@ -21,11 +21,11 @@ folder, num_kills = Path(sys.argv[1]), int(sys.argv[2])
 random_moment = random.Random(0)
 config = TrainConfig(
     data="synthetic", warm_start="disk", lr_x=0.01, lr_y=0.05, batch_size=64, eval_eps=(0.5,),
-    stop="released", log_every=5, eval_every=100, eval_samples=200, budget=800,
+    stop="released", log_every=5, eval_every=100, eval_samples=200, max_calls=800,
 )
 points = data.load("synthetic")
 # What torch imports with the first step, once and not in every child.
-train(dataclasses.replace(config, budget=4, warm_start="none"), data=points)
+train(dataclasses.replace(config, max_calls=4, warm_start="none"), data=points)
 
 def play(name):
     child = os.fork()

@@ -101,7 +101,7 @@ def add_flag(
         with refusals():
             return option.parse(text)
 
-    choices = option.choices if option.choices and not option.or_file else None
+    choices = tuple(option.choices) if option.choices and not option.or_file else None
     metavar = "DIR" if option.name.endswith("folder") else _METAVARS[option.kind]
     parser.add_argument(
         option.flag,

@@ -7,7 +7,7 @@ Every option is declared once, with its words, choices and range; the checks, th
 import contextlib
 import dataclasses
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -39,7 +39,7 @@ class Option(NamedTuple):
     default: Any
     kind: type
     optional: bool = False
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
     or_file: str | None = None
     least: float | None = None
     most: float | None = None
@@ -100,13 +100,13 @@ def option(
     default: Any,
     words: str,
     *,
-    choices: Mapping[str, Any] | tuple[str, ...] = (),
+    choices: Collection[str] = (),
     or_file: str | None = None,
     least: float | None = None,
     most: float | None = None,
 ) -> Any:
     """A field of a config, see `Option`; what it may be is in its annotation too."""
-    facts = {"words": words, "choices": tuple(choices), "or_file": or_file}
+    facts = {"words": words, "choices": choices, "or_file": or_file}
     return dataclasses.field(default=default, metadata={**facts, "least": least, "most": most})
 
 
