@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from neada import files
 from neada.runs import Run, environment
-from neada.runs import files as run_files
 
 CONFIG = {"lr": 0.1, "budgets": ((1.0, 10),), "bound": float("inf")}
 
@@ -76,7 +76,7 @@ def test_files_are_standard_json(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(RuntimeError, match="half way"), run_files.replacing(path) as file:
+    with pytest.raises(RuntimeError, match="half way"), files.replacing(path) as file:
         file.write(b"new, but")
         raise RuntimeError("half way")
     assert path.read_text() == "old"
@@ -84,7 +84,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> No
 
 
 def test_a_written_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
-    run_files.write_text(tmp_path / "ours", "text")
+    files.write_text(tmp_path / "ours", "text")
     (tmp_path / "theirs").write_text("text")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "theirs").stat().st_mode
 
