@@ -20,11 +20,13 @@ from neada.checks import check_number
 from neada.files import (
     append_lines,
     decode,
+    drafts,
     encode,
     read_json,
     read_lines,
     replacing,
     sha256,
+    sync,
     write_json,
 )
 
@@ -158,7 +160,7 @@ class Checkpoints:
 
     def _tidy(self, keep: set[Path]) -> None:
         """Remove other checkpoints, and what a process that was killed left half-written."""
-        for path in (*self.paths(), *self.folder.glob(".checkpoint-*")):
+        for path in (*self.paths(), *drafts(self.folder, "checkpoint-*")):
             if path not in keep:
                 path.unlink(missing_ok=True)
 
@@ -261,7 +263,7 @@ class Run:
     def mark(self) -> int:
         """Bring the metrics to the disk and say where they end."""
         with self.metrics_file.open("ab") as file:
-            os.fsync(file.fileno())
+            sync(file)
             return file.tell()
 
     def elapsed(self) -> float:
