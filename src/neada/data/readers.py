@@ -1,4 +1,4 @@
-"""Files of data, read as if a stranger had sent them: IDX (MNIST's format) and `.npz` archives.
+"""Readers of data files that need not be trusted: IDX (MNIST's format) and `.npz` archives.
 
 A file announces its size in its first bytes. Nothing is allocated before what it announces has
 been compared with what it can hold: exactly its length, or, packed, what its length can unpack to.

@@ -77,7 +77,7 @@ _ORIGINS = {
 
 
 def mnist_like(name: str, folder: Path | None, download: bool) -> Dataset:
-    """One of the two, from the first place that has all four files.
+    """MNIST or Fashion-MNIST, from the first place that has all four files.
 
     The last sixth of the training images (10000 of the 60000) is held out, as the released scripts
     of the paper do, beside the real test set.
