@@ -1,13 +1,14 @@
 """Checks of arguments, with one kind of sentence for all of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_choice", "check_number", "check_rate"]
+__all__ = ["check_choice", "check_number", "check_origin", "check_rate"]
 
 
 def check_number(
@@ -77,3 +78,10 @@ def check_choice(name: str, choice: object, choices: Sequence[object]) -> None:
     if choice not in choices:
         options = ", ".join(repr(option) for option in choices)
         raise ValueError(f"{name} must be one of {options}, got {choice!r}")
+
+
+def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a saved state is of the class that is to go on from it."""
+    name, saved_by = type(owner).__name__, state_dict.get("class", "something else")
+    if saved_by != name:
+        raise ValueError(f"this state was not saved by {name} but by {saved_by}")
