@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import neada
 from neada import optim, problems, stopping
+from neada.inner import InnerOptions
 
 INNER_STEPS = 10
 
@@ -115,7 +116,7 @@ def by_neada(make_y: Callable[..., torch.optim.Optimizer]) -> Callable[[], Any]:
     x_optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     y_optimizer = make_y([y], lr=1e-4, maximize=True)
     rule = stopping.FixedSteps(INNER_STEPS)
-    stepper = neada.NeAda(x_optimizer, y_optimizer, rule, state="full")
+    stepper = neada.NeAda(x_optimizer, y_optimizer, rule, inner=InnerOptions(keep="everything"))
     return lambda: stepper.step(closure)
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada import attacks, data, models, robust
+from neada.inner import InnerOptions
 from neada.stopping import FixedSteps
 
 GAMMA, LR_X, LR_Y = 1.3, 1e-3, 0.01
@@ -66,9 +67,8 @@ def neada_inner(
         GAMMA,
         y_optimizer=lambda params: torch.optim.Adam(params, lr=LR_Y, maximize=True),
         stopping=FixedSteps(num_steps),
-        measure="batch",
-        norm=norm,
-        dropout="on",
+        inner=InnerOptions(measure="batch", dropout="on"),
+        batch_norm=norm,
     )
     return objective.perturb(clean, targets).inputs
 

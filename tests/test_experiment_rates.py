@@ -15,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 from neada import NeAda, optim
 from neada.experiments import deterministic_rate, rates, stochastic_rate, sublinear
 from neada.experiments.experiment import Claim, Record
+from neada.inner import InnerOptions
 from neada.runs import Run
 from neada.sets import Box
 from neada.stopping import InnerSteps
@@ -217,7 +218,7 @@ def test_a_row_is_a_run_of_the_stepper(
         optim.GeneralizedAdaGrad([x], rowwise=True),
         make(y, Box(-radius, radius)),
         InnerSteps(),
-        state=state,  # type: ignore[arg-type]
+        inner=InnerOptions(keep=state),  # type: ignore[arg-type]
         rowwise=True,
     )
     seen: list[tuple[np.ndarray, np.ndarray]] = []

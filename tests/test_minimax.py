@@ -134,7 +134,9 @@ def test_a_tolerance_below_the_precision_is_its_own_status() -> None:
 
 def test_a_baseline_with_the_wrong_ratio_diverges_and_says_so() -> None:
     problem = problems.make("quadratic")
-    result = minimax(problem.fun, problem.x0, problem.y0, method="gda", lr_x=0.2, lr_y=0.2)
+    result = minimax(
+        problem.fun, problem.x0, problem.y0, method="gda", options=dict(lr_x=0.2, lr_y=0.2)
+    )
     assert result.status is Status.DIVERGED
 
 
@@ -206,7 +208,12 @@ def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
     ("kwargs", "error", "message"),
     [
         ({"method": "nead"}, ValueError, "did you mean 'neada'"),
-        ({"method": "gda", "lr": 1.0}, ValueError, "no such option"),
+        (
+            {"method": "gda", "options": {"lr": 1.0}},
+            ValueError,
+            "no option 'lr'; it has lr_x, lr_y",
+        ),
+        ({"method": "extragradient", "options": {"make": 1}}, ValueError, "no option 'make'"),
         ({"tol": 0.0}, ValueError, "tol must be greater than 0"),
         ({"max_calls": 0}, ValueError, "max_calls must be at least 1"),
         ({"noise": "some"}, ValueError, "noise must be None, a number"),

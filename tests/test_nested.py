@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from neada import problems, steppers
+from neada.inner import InnerOptions
 from neada.optim import LBFGS, AdaptiveSGD, AdGD, Backtracking, GeneralizedAdaGrad
 from neada.steppers import Alternating, NeAda, Simultaneous
 from neada.stopping import FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
@@ -29,11 +30,23 @@ def quadratic(x: Tensor, y: Tensor, L: float = 2.0) -> Tensor:
 
 
 def run(
-    num_steps: int, inner: Any, rule: Any, outer: Make = GeneralizedAdaGrad, **options: Any
+    num_steps: int,
+    inner: Any,
+    rule: Any,
+    outer: Make = GeneralizedAdaGrad,
+    *,
+    x_samples: Any = 1,
+    deterministic: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, Tensor, NeAda, list[steppers.StepInfo]]:
     """McCormick from its start; `inner` makes an optimizer of y, or a factory of one."""
     x, y = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
-    stepper = NeAda(outer([x]), inner([y], maximize=True), rule, **options)
+    stepper = NeAda(
+        *(outer([x]), inner([y], maximize=True), rule),
+        inner=InnerOptions(**options),
+        x_samples=x_samples,
+        deterministic=deterministic,
+    )
     infos = [stepper.step(lambda: MCCORMICK.fun(x, y)) for _ in range(num_steps)]
     return x, y, stepper, infos
 
@@ -44,25 +57,26 @@ def run(
 @pytest.mark.parametrize(
     ("rule", "options", "counts"),
     [
-        (GradientMapping(), {"min_inner_steps": 0}, [1, 0, 0, 0, 0]),
+        (GradientMapping(), {"min_steps": 0}, [1, 0, 0, 0, 0]),
         (GradientMapping(), {}, [1, 1, 1, 1, 1]),
         (InnerSteps(), {}, [1, 2, 3, 4, 5]),
         (InnerSteps(("log", 2)), {}, [1, 1, 2, 5, 9]),
         (InnerSteps(("power", 2)), {}, [1, 4, 9, 16, 25]),
         (InnerSteps(lambda t: t), {}, [1, 1, 2, 3, 4]),
-        (InnerSteps(lambda t: t), {"min_inner_steps": 0}, [0, 1, 2, 3, 4]),
+        (InnerSteps(lambda t: t), {"min_steps": 0}, [0, 1, 2, 3, 4]),
         (FixedSteps(0), {}, [1, 1, 1, 1, 1]),
-        (FixedSteps(0), {"min_inner_steps": 0}, [0, 0, 0, 0, 0]),
-        (FixedSteps(3), {"min_inner_steps": 5}, [5, 5, 5, 5, 5]),
+        (FixedSteps(0), {"min_steps": 0}, [0, 0, 0, 0, 0]),
+        (FixedSteps(3), {"min_steps": 5}, [5, 5, 5, 5, 5]),
         (InnerSteps() & GradientMapping(), {}, [1, 2, 3, 4, 5]),
         (InnerSteps() | FixedSteps(2), {}, [1, 2, 2, 2, 2]),
-        (InnerSteps(), {"max_inner_steps": 3}, [1, 2, 3, 3, 3]),
+        (InnerSteps(), {"max_steps": 3}, [1, 2, 3, 3, 3]),
     ],
 )
 def test_inner_steps_on_the_papers_quadratic(rule, options, counts) -> None:
     x, y = leaf(1.0), leaf(0.01)
     inner = Backtracking([y], maximize=True)
-    stepper = NeAda(GeneralizedAdaGrad([x]), inner, rule, state="fresh", **options)
+    policy = InnerOptions(keep="nothing", **options)
+    stepper = NeAda(GeneralizedAdaGrad([x]), inner, rule, inner=policy)
     assert [stepper.step(lambda: quadratic(x, y)).inner_steps for _ in range(5)] == counts
 
 
@@ -71,7 +85,7 @@ def test_inner_steps_on_the_papers_quadratic(rule, options, counts) -> None:
     [
         (FixedSteps(3) | GradientMapping(1e-30), {}, "3 inner steps"),
         (FixedSteps(99) | GradientMapping(9.0), {}, "squared gradient mapping <= 9/(t+1)"),
-        (GradientMapping(1e-30), {"max_inner_steps": 4}, "the cap of 4 inner steps"),
+        (GradientMapping(1e-30), {"max_steps": 4}, "the cap of 4 inner steps"),
     ],
 )
 @pytest.mark.parametrize("test", ["current", "last"])
@@ -85,7 +99,9 @@ def test_the_last_gradient_is_one_step_old_and_costs_no_more(test: Any, steps: i
     """y halves its distance to 0 with every step; the mapping is that distance."""
     x, y = leaf(0.0), leaf(1.0)
     y_optimizer = SGD([y], lr=0.5, maximize=True)
-    stepper = NeAda(SGD([x], lr=0.1), y_optimizer, GradientMapping(2.0**-8), test=test)
+    stepper = NeAda(
+        SGD([x], lr=0.1), y_optimizer, GradientMapping(2.0**-8), inner=InnerOptions(test=test)
+    )
     info = stepper.step(lambda: (x * 0.0 - y * y / 2).sum())
     assert (info.inner_steps, info.calls_y, y.item()) == (steps, 5, 2.0**-steps)
 
@@ -93,19 +109,26 @@ def test_the_last_gradient_is_one_step_old_and_costs_no_more(test: Any, steps: i
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test": "next"}, "test must be 'current' or 'last', got 'next'"),
-        ({"min_inner_steps": -1}, "0 <= min_inner_steps <= max_inner_steps, got -1 and 10000"),
-        ({"min_inner_steps": 5, "max_inner_steps": 4}, "got 5 and 4"),
-        ({"max_inner_steps": 0, "min_inner_steps": 0}, "got 0 and 0"),
-        ({"x_samples": 0}, "x_samples must be at least 1, got 0"),
-        ({"state": "warm"}, "state must be one of 'auto', 'fresh', 'step', 'full', got 'warm'"),
-        ({"state": "step"}, "state='step' keeps a step size, and SGD has none to keep"),
+        ({"test": "next"}, "test must be one of 'current', 'last', got 'next'"),
+        ({"min_steps": -1}, "min_steps must be a whole number at least 0, got -1"),
+        ({"min_steps": 5, "max_steps": 4}, "max_steps must be a whole number at least 5, got 4"),
+        ({"max_steps": 0, "min_steps": 0}, "max_steps must be a whole number at least 1, got 0"),
+        ({"keep": "warm"}, "keep must be one of 'auto', 'nothing', 'step', 'everything', got"),
+        ({"keep": "step"}, "keep='step' keeps a step size, and SGD has none to keep"),
     ],
 )
 def test_bad_options_are_refused_with_a_sentence(options, message: str) -> None:
     x, y = leaf(1.0), leaf(0.0)
     with pytest.raises(ValueError, match=message):
-        NeAda(SGD([x]), SGD([y], maximize=True), **options)
+        NeAda(SGD([x]), SGD([y], maximize=True), inner=InnerOptions(**options))
+
+
+def test_bad_samples_and_options_of_another_kind_are_refused() -> None:
+    x, y = leaf(1.0), leaf(0.0)
+    with pytest.raises(ValueError, match="x_samples must be at least 1, got 0"):
+        NeAda(SGD([x]), SGD([y], maximize=True), x_samples=0)
+    with pytest.raises(TypeError, match=r"inner must be InnerOptions\(...\), not dict"):
+        NeAda(SGD([x]), SGD([y], maximize=True), inner={"keep": "nothing"})  # type: ignore[arg-type]
 
 
 # What the y optimizer keeps.
@@ -125,7 +148,7 @@ FRESH: dict[str, Make] = {
 
 @pytest.mark.parametrize("name", FRESH)
 def test_fresh_equals_a_new_optimizer_for_every_outer_step(name: str) -> None:
-    kept = run(8, FRESH[name], FIVE, state="fresh")
+    kept = run(8, FRESH[name], FIVE, keep="nothing")
     made = run(8, lambda p, **kw: lambda: FRESH[name](p, **kw), FIVE)
     assert torch.equal(kept[0], made[0])
     assert torch.equal(kept[1], made[1])
@@ -134,7 +157,7 @@ def test_fresh_equals_a_new_optimizer_for_every_outer_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["SGD momentum", "Adam", "AdaptiveSGD", "AdaGrad-Norm"])
 def test_full_equals_one_optimizer_driven_by_hand(name: str) -> None:
-    x, y, *_ = run(6, FRESH[name], FixedSteps(3), state="full")
+    x, y, *_ = run(6, FRESH[name], FixedSteps(3), keep="everything")
     u, v = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
     outer, inner = GeneralizedAdaGrad([u]), FRESH[name]([v], maximize=True)
     for _ in range(6):
@@ -146,7 +169,7 @@ def test_full_equals_one_optimizer_driven_by_hand(name: str) -> None:
 
 
 def test_step_keeps_the_step_size_and_nothing_else() -> None:
-    x, y, stepper, _ = run(3, partial(AdGD, lr=1e-3), FixedSteps(4), state="step")
+    x, y, stepper, _ = run(3, partial(AdGD, lr=1e-3), FixedSteps(4), keep="step")
     size = stepper.y_optimizer.state_dict()["param_groups"][0]["numbers"]["step"]
     assert size > 2e-3
     twin = y.detach().clone().requires_grad_()
@@ -159,11 +182,13 @@ def test_step_keeps_the_step_size_and_nothing_else() -> None:
     assert torch.equal(y, twin)
 
 
-@pytest.mark.parametrize(("name", "kept"), [("AdGD", "step"), ("Adam", "full"), ("L-BFGS", "step")])
+@pytest.mark.parametrize(
+    ("name", "kept"), [("AdGD", "step"), ("Adam", "everything"), ("L-BFGS", "step")]
+)
 def test_the_automatic_policy_keeps_a_step_size_where_there_is_one(name: str, kept: str) -> None:
     automatic = run(6, FRESH[name], FIVE)
-    explicit = run(6, FRESH[name], FIVE, state=kept)
-    other = run(6, FRESH[name], FIVE, state="fresh")
+    explicit = run(6, FRESH[name], FIVE, keep=kept)
+    other = run(6, FRESH[name], FIVE, keep="nothing")
     assert torch.equal(automatic[1], explicit[1])
     assert not torch.equal(automatic[1], other[1])
 
@@ -253,7 +278,7 @@ def test_sharing_the_graph_saves_one_evaluation_per_outer_step() -> None:
 
 @pytest.mark.parametrize("make", [partial(SGD, lr=0.1), partial(Adam, lr=0.1), AdaptiveSGD, AdGD])
 def test_one_inner_step_is_the_alternating_method(make: Make) -> None:
-    x, y, nested, _ = run(12, make, FixedSteps(1), make, state="full")
+    x, y, nested, _ = run(12, make, FixedSteps(1), make, keep="everything")
     u, v = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
     alternating = Alternating(make([u]), make([v], maximize=True), order="yx")
     for _ in range(12):
@@ -328,7 +353,7 @@ BY_ROWS: dict[str, tuple[Make, Make, Callable[[], Any], dict[str, Any]]] = {
     ),
     "AdaGrad twice, at least none": (
         *(GeneralizedAdaGrad, GeneralizedAdaGrad, GradientMapping),
-        {"min_inner_steps": 0, "state": "full"},
+        {"min_steps": 0, "keep": "everything"},
     ),
 }
 for _psi in ("adagrad", "adam", "amsgrad"):
@@ -343,13 +368,13 @@ def assert_rows_equal_their_own_runs(name: str) -> None:
     answers = torch.stack([MCCORMICK.x0 + 0.02, MCCORMICK.y0, 5.0 * MCCORMICK.y0 - 1.0])
     x, y = starts.clone().requires_grad_(), answers.clone().requires_grad_()
     x_optimizer, y_optimizer = outer([x], rowwise=True), inner([y], maximize=True, rowwise=True)
-    together = NeAda(x_optimizer, y_optimizer, rule(), rowwise=True, **options)
+    together = NeAda(x_optimizer, y_optimizer, rule(), rowwise=True, inner=InnerOptions(**options))
     for _ in range(12):
         together.step(lambda: MCCORMICK.fun(x, y))
     num_steps = set()
     for i in range(3):
         u, v = (p[i : i + 1].clone().requires_grad_() for p in (starts, answers))
-        alone = NeAda(outer([u]), inner([v], maximize=True), rule(), **options)
+        alone = NeAda(outer([u]), inner([v], maximize=True), rule(), inner=InnerOptions(**options))
         for _ in range(12):
             alone.step(lambda u=u, v=v: MCCORMICK.fun(u, v).sum())
         num_steps.add(alone.inner_steps)

@@ -189,8 +189,10 @@ def test_states_of_other_methods_and_rows_are_refused() -> None:
     w = leaf(np.zeros((3, 2)))
     w.grad = torch.ones_like(w)
     saved_by_adam = torch.optim.Adam([w]).state_dict()
-    with pytest.raises(ValueError, match="was not saved by GeneralizedAdaGrad: it has no"):
+    with pytest.raises(ValueError, match="was not saved by GeneralizedAdaGrad but by something"):
         optim.GeneralizedAdaGrad([w]).load_state_dict(saved_by_adam)
+    with pytest.raises(ValueError, match="was not saved by GeneralizedAdaGrad but by AdGD"):
+        optim.GeneralizedAdaGrad([w]).load_state_dict(optim.AdGD([w]).state_dict())
     three = optim.GeneralizedAdaGrad([w], rowwise=True)
     three.step()
     five = optim.GeneralizedAdaGrad([leaf(np.zeros((5, 2)))], rowwise=True)

@@ -90,8 +90,10 @@ def test_minimax_passes_rates_of_rows_on() -> None:
         *(start, start),
         method="gda",
         rowwise=True,
-        lr_x=torch.tensor([0.05, 0.1, 0.2], dtype=torch.float64),
-        lr_y=torch.tensor([0.2, 0.1, 0.05], dtype=torch.float64),
+        options={
+            "lr_x": torch.tensor([0.05, 0.1, 0.2], dtype=torch.float64),
+            "lr_y": torch.tensor([0.2, 0.1, 0.05], dtype=torch.float64),
+        },
     )
     assert all(result.success)
     torch.testing.assert_close(result.x, torch.full_like(start, 0.5), rtol=0.0, atol=1e-6)

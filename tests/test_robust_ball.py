@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from neada.inner import InnerOptions
 from neada.robust import AdversarialTraining
 from neada.sets import Box
 from neada.sets.balls import BallInBox
@@ -33,22 +34,26 @@ def norms(delta: Tensor, norm: str) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("box", [None, (0.0, 1.0)])
+@pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
-@pytest.mark.parametrize("random_start", [False, True])
-def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_box(
-    norm: Any, box: Any, dtype: torch.dtype, random_start: bool
+@pytest.mark.parametrize("start", ["clean", "random"])
+def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_bounds(
+    norm: Any, bounds: Any, dtype: torch.dtype, start: Any
 ) -> None:
     model, (inputs, targets) = network(dtype), batch(dtype)
-    options: Any = {"box": box, "random_start": random_start, "stopping": FixedSteps(20)}
-    robust = AdversarialTraining(model, functional.cross_entropy, 0.4, norm, **options)
+    robust = AdversarialTraining(
+        *(model, functional.cross_entropy, 0.4, norm),
+        bounds=bounds,
+        stopping=FixedSteps(20),
+        inner=InnerOptions(start=start),
+    )
     kept = inputs.clone()
     worst = robust.perturb(inputs, targets)
     assert torch.equal(inputs, kept)
     eps = torch.finfo(dtype).eps
     assert norms(worst.inputs - inputs, norm).max() <= 0.4 + 16 * eps
     assert norms(worst.inputs - inputs, norm).min() > 0.3  # a maximum is at the edge
-    if box is not None:
+    if bounds is not None:
         assert worst.inputs.min() >= 0.0
         assert worst.inputs.max() <= 1.0
     before, after = (
@@ -60,7 +65,7 @@ def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_box(
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
-def test_the_first_step_of_the_default_is_a_quarter_of_the_radius(norm: Any) -> None:
+def test_the_first_step_of_the_default_is_a_quarter_of_eps(norm: Any) -> None:
     inputs, targets = batch()
     robust = AdversarialTraining(
         network(), functional.cross_entropy, 0.4, norm, stopping=FixedSteps(1)
@@ -79,7 +84,7 @@ def test_one_long_step_in_the_maximum_norm_is_the_sign_of_the_gradient() -> None
         functional.cross_entropy,
         0.2,
         "linf",
-        box=(0.0, 1.0),
+        bounds=(0.0, 1.0),
         stopping=FixedSteps(1),
         y_optimizer=lambda p: torch.optim.Adam(p, lr=1.0, maximize=True),
     )
@@ -116,12 +121,12 @@ def test_random_starts_fill_the_ball_and_resume() -> None:
     inputs, targets = batch()
 
     def make() -> AdversarialTraining:
-        generator = torch.Generator().manual_seed(5)
-        options: Any = {"random_start": True, "generator": generator, "min_inner_steps": 0}
-        rule = FixedSteps(0)
-        return AdversarialTraining(
-            network(), functional.cross_entropy, 0.4, "l2", stopping=rule, **options
+        inner = InnerOptions(start="random", min_steps=0)
+        robust = AdversarialTraining(
+            network(), functional.cross_entropy, 0.4, "l2", stopping=FixedSteps(0), inner=inner
         )
+        robust.generator = torch.Generator().manual_seed(5)
+        return robust
 
     first, second = make(), make()
     starts = [first.perturb(inputs, targets).inputs for _ in range(40)]
@@ -137,19 +142,21 @@ def test_random_starts_fill_the_ball_and_resume() -> None:
 
 
 def test_misuse() -> None:
-    with pytest.raises(ValueError, match="batch norm is norm_layers='frozen'"):
-        AdversarialTraining(nn.Linear(2, 2), functional.cross_entropy, 0.1, "frozen")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="radius must be a number greater than 0"):
+    with pytest.raises(ValueError, match="eps must be a number greater than 0"):
         AdversarialTraining(network(), functional.cross_entropy, 0.0)
     with pytest.raises(ValueError, match="norm must be one of 'l2', 'linf', 'l1'"):
         AdversarialTraining(network(), functional.cross_entropy, 0.1, "l3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="either random or stored"):
         store: Any = object()
         AdversarialTraining(
-            network(), functional.cross_entropy, 0.1, random_start=True, store=store
+            network(),
+            functional.cross_entropy,
+            0.1,
+            inner=InnerOptions(start="random"),
+            store=store,
         )
-    robust = AdversarialTraining(network(), functional.cross_entropy, 0.1, box=(0.0, 0.5))
-    with pytest.raises(ValueError, match="leave the box"):
+    robust = AdversarialTraining(network(), functional.cross_entropy, 0.1, bounds=(0.0, 0.5))
+    with pytest.raises(ValueError, match="leave the bounds"):
         robust.perturb(*batch())
 
 

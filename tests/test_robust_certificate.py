@@ -207,7 +207,7 @@ def test_the_certified_bound_is_above_the_brute_force_maximum(
     smoothness = proven_smoothness(model, functional.cross_entropy, class_targets=True)
     assert smoothness is not None
     gamma = 0.6 * smoothness
-    objective = WRM(model, functional.cross_entropy, gamma, box=box)
+    objective = WRM(model, functional.cross_entropy, gamma, bounds=box)
     loader = list(zip(inputs.split(5), targets.split(5), strict=True))
     found = certificate(objective, loader, rho=0.2, tol=tol)
     maxima = [

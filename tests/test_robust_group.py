@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada import constrain
+from neada.inner import InnerOptions
 from neada.optim import Backtracking, GeneralizedAdaGrad
 from neada.optim.mirror import ExponentiatedGradient
 from neada.robust import GroupDRO
@@ -88,7 +89,8 @@ def closed_form(losses: Any, regularizer: str, strength: float) -> Any:
 @pytest.mark.parametrize("strength", [0.05, 0.5, 5.0])
 def test_the_inner_maximum_is_the_closed_form(regularizer: Any, strength: float) -> None:
     model, data = network(), batch()
-    options: Any = {"stopping": FixedAccuracy(1e-9), "adjustment": 1.0, "max_inner_steps": 2000}
+    options: Any = {"stopping": FixedAccuracy(1e-9), "adjustment": 1.0}
+    options["inner"] = InnerOptions(max_steps=2000)
     group = objective(model, regularizer=regularizer, strength=strength, **options)
     adjusted = group.group_losses(*data).detach().numpy() + 1.0 / np.sqrt(SIZES)
     info = group.step(torch.optim.SGD(model.parameters(), lr=0.0), *data)
@@ -281,11 +283,11 @@ def test_a_resumed_run_is_the_same_bit_for_bit(regularizer: Any, rule: Any) -> N
     second[0].model.load_state_dict(first[0].model.state_dict())
     second[0].load_state_dict(saved)
     second[1].load_state_dict(first[1].state_dict())
-    assert second[0].state_dict()["stepper"] == saved["stepper"]
+    assert second[0].state_dict()["inner"] == saved["inner"]
     run(*second, range(3, 8))
     assert torch.equal(second[0].weights, whole[0].weights)
     assert torch.equal(second[0].model.weight, whole[0].model.weight)
-    assert second[0].counts() == whole[0].counts()
+    assert second[0].counters == whole[0].counters
 
 
 def test_a_loss_that_is_not_finite_changes_nothing() -> None:

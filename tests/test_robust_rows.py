@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from neada import optim
+from neada.inner import InnerOptions
 from neada.robust import WRM, AdversarialTraining
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping
 
@@ -100,7 +101,7 @@ def test_a_sample_does_not_care_who_is_in_its_batch(name: str, test: Any) -> Non
         "y_optimizer": OPTIMIZERS[name],
         "stopping": FixedAccuracy(_ACCURACY.get(name, 0.02)) | FixedSteps(15),
         "per_sample": True,
-        "test": test,
+        "inner": InnerOptions(test=test),
     }
     together = WRM(model, weighted, GAMMA, **options)
     worst = together.perturb(inputs, targets)
@@ -143,12 +144,12 @@ def test_reasons_are_counted() -> None:
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
-@pytest.mark.parametrize("box", [None, (-4.0, 4.0)])
-def test_balls_follow_their_samples(norm: Any, box: Any) -> None:
+@pytest.mark.parametrize("bounds", [None, (-4.0, 4.0)])
+def test_balls_follow_their_samples(norm: Any, bounds: Any) -> None:
     model, (inputs, targets) = network(), batch()
     inputs = inputs.clamp(-4.0, 4.0)
     options: Any = {"stopping": FixedAccuracy(0.05) | FixedSteps(12), "per_sample": True}
-    robust = AdversarialTraining(model, weighted, 0.3, norm, box=box, **options)
+    robust = AdversarialTraining(model, weighted, 0.3, norm, bounds=bounds, **options)
     worst = robust.perturb(inputs, targets)
     each = [robust.perturb(inputs[i : i + 1], targets[i : i + 1]) for i in range(9)]
     assert len({one.inner_steps for one in each}) > 1
@@ -194,7 +195,7 @@ def test_optimizers_that_tie_samples_together_are_refused() -> None:
 def test_with_batch_statistics_the_samples_depend_on_each_other() -> None:
     # Why "frozen" is the default: this is what it protects from.
     model, (inputs, targets) = network(), batch()
-    options: Any = {"stopping": FixedSteps(3), "per_sample": True, "norm": "batch"}
+    options: Any = {"stopping": FixedSteps(3), "per_sample": True, "batch_norm": "batch"}
     robust = WRM(model, weighted, GAMMA, **options)
     together = robust.perturb(inputs, targets).inputs[:4]
     apart = robust.perturb(inputs[:4], targets[:4]).inputs

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from neada.inner import InnerOptions
 from neada.robust import WRM, PerturbationStore, store
 from neada.robust.store import PerturbationStore as Store
 from neada.stopping import FixedSteps
@@ -293,7 +294,8 @@ def test_y_starts_where_it_was_left(path: Path | None) -> None:
 def test_a_stored_start_is_put_into_the_box() -> None:
     kept = PerturbationStore(2, (3,))
     kept.put(torch.arange(2), torch.full((2, 3), 5.0))
-    options: Any = {"box": (0.0, 1.0), "stopping": FixedSteps(0), "min_inner_steps": 0}
+    inner = InnerOptions(min_steps=0)
+    options: Any = {"bounds": (0.0, 1.0), "stopping": FixedSteps(0), "inner": inner}
     model = nn.Linear(3, 2)
     robust = WRM(model, functional.cross_entropy, 1.0, store=kept, **options)
     worst = robust.perturb(torch.rand(2, 3), torch.tensor([0, 1]), ids=torch.arange(2))

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import neada.robust
+from neada.inner import InnerOptions
 from neada.optim import AdGD, Backtracking, GeneralizedAdaGrad, NonFiniteGradient
 from neada.robust import WRM, AdversarialTraining, PerturbationStore
 from neada.stopping import FixedAccuracy, FixedSteps
@@ -79,7 +80,7 @@ def test_a_step_is_perturb_loss_backward_and_step() -> None:
         loss.backward()
         optimizers[1].step()
     assert torch.equal(weights(ours), weights(plain))
-    assert robust.counts() == by_hand.counts()
+    assert robust.counters == by_hand.counters
 
 
 def test_accumulated_batches_are_one_outer_step() -> None:
@@ -115,16 +116,27 @@ def adam(params: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(params, lr=0.02, maximize=True)
 
 
+def random_ball(model: nn.Module) -> AdversarialTraining:
+    inner = InnerOptions(start="random")
+    robust = AdversarialTraining(model, functional.cross_entropy, 0.3, inner=inner)
+    robust.generator = torch.Generator().manual_seed(3)
+    return robust
+
+
 OBJECTIVES: dict[str, Any] = {
     "fresh": lambda model, path: WRM(model, functional.cross_entropy, 1.3),
     "full": lambda model, path: WRM(
-        model, functional.cross_entropy, 1.3, state="full", y_optimizer=adam
+        model,
+        functional.cross_entropy,
+        1.3,
+        inner=InnerOptions(keep="everything"),
+        y_optimizer=adam,
     ),
     "step": lambda model, path: WRM(
         model,
         functional.cross_entropy,
         1.3,
-        state="step",
+        inner=InnerOptions(keep="step"),
         y_optimizer=lambda p: AdGD(p, maximize=True),
     ),
     "per sample": lambda model, path: WRM(model, functional.cross_entropy, 1.3, per_sample=True),
@@ -134,13 +146,7 @@ OBJECTIVES: dict[str, Any] = {
     "file": lambda model, path: WRM(
         model, functional.cross_entropy, 1.3, store=PerturbationStore(96, (5,), path=path)
     ),
-    "ball": lambda model, path: AdversarialTraining(
-        model,
-        functional.cross_entropy,
-        0.3,
-        random_start=True,
-        generator=torch.Generator().manual_seed(3),
-    ),
+    "ball": lambda model, path: random_ball(model),
 }
 
 
@@ -172,10 +178,10 @@ def test_a_resumed_run_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
     for part, state in zip(second, torch.load(checkpoint, weights_only=True), strict=True):
         part.load_state_dict(state)
     if name in ("full", "step"):
-        assert second[1].state_dict()["inner"]["carried"] is not None
+        assert second[1].state_dict()["y"] is not None
     run(*second, range(8, 14))
     assert torch.equal(weights(second[0]), weights(whole[0]))
-    assert second[1].counts() == whole[1].counts()
+    assert second[1].counters == whole[1].counters
     if whole[1].store is not None:
         everything = torch.arange(96)
         assert torch.equal(second[1].store.get(everything), whole[1].store.get(everything))
@@ -183,7 +189,8 @@ def test_a_resumed_run_is_the_same_bit_for_bit(name: str, tmp_path: Path) -> Non
 
 def test_carried_state_is_that_of_one_optimizer_for_all_batches() -> None:
     model = network(torch.float64).eval()
-    options: Any = {"state": "full", "y_optimizer": adam, "stopping": FixedSteps(3)}
+    inner = InnerOptions(keep="everything")
+    options: Any = {"inner": inner, "y_optimizer": adam, "stopping": FixedSteps(3)}
     robust = WRM(model, functional.cross_entropy, 1.3, **options)
     y = torch.zeros(16, 5, dtype=torch.float64, requires_grad=True)
     optimizer = adam([y])
@@ -213,7 +220,9 @@ def test_a_state_from_elsewhere_is_refused() -> None:
         stored.load_state_dict(plain.state_dict())
     with pytest.raises(ValueError, match="the state has a perturbation store and the objective"):
         plain.load_state_dict(stored.state_dict())
-    step: Any = {"state": "step", "y_optimizer": adam}
+    with pytest.raises(ValueError, match="was not saved by WRM but by AdversarialTraining"):
+        plain.load_state_dict(random_ball(model).state_dict())
+    step: Any = {"inner": InnerOptions(keep="step"), "y_optimizer": adam}
     with pytest.raises(ValueError, match="Adam has none to keep"):
         WRM(model, functional.cross_entropy, 1.3, **step).perturb(*data()[0][:2])
 

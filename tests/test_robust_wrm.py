@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from neada.inner import BudgetExhausted, InnerOptions
 from neada.optim import AdGD
 from neada.robust import WRM, AdversarialTraining
 from neada.sets import Box
-from neada.steppers.base import BudgetExhausted
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 
 GAMMA = 1.3
@@ -101,7 +101,8 @@ def test_the_gradient_is_that_of_finite_differences(measure: Any) -> None:
             self.moved = inputs + delta - start
 
     store = Store()
-    options: Any = {"store": store, "measure": measure, "stopping": FixedSteps(1)}
+    inner = InnerOptions(measure=measure)
+    options: Any = {"store": store, "inner": inner, "stopping": FixedSteps(1)}
     robust = WRM(model, functional.cross_entropy, GAMMA, y_optimizer=sgd(1.0), **options)
     worst = robust.perturb(inputs, targets, ids=torch.arange(3))
     torch.testing.assert_close(store.moved, slopes, rtol=1e-6, atol=1e-8)
@@ -172,7 +173,11 @@ def test_the_accepting_gradient_is_counted_and_a_count_costs_none() -> None:
     worst = counted.perturb(*data)
     assert (worst.calls_y, worst.inner_steps, worst.stop_reason) == (4, 4, "4 inner steps")
     capped = WRM(
-        model, functional.cross_entropy, GAMMA, stopping=FixedAccuracy(1e-9), max_inner_steps=3
+        model,
+        functional.cross_entropy,
+        GAMMA,
+        stopping=FixedAccuracy(1e-9),
+        inner=InnerOptions(max_steps=3),
     ).perturb(*data)
     assert (capped.inner_steps, capped.stop_reason) == (3, "the cap of 3 inner steps")
 
@@ -181,7 +186,11 @@ def test_min_inner_steps_are_taken_before_the_rule_is_asked() -> None:
     rule = GradientMapping(scale=1e9)
     for least in (0, 1, 3):
         robust = WRM(
-            network(), functional.cross_entropy, GAMMA, stopping=rule, min_inner_steps=least
+            network(),
+            functional.cross_entropy,
+            GAMMA,
+            stopping=rule,
+            inner=InnerOptions(min_steps=least),
         )
         assert robust.perturb(*batch()).inner_steps == least
 
@@ -237,7 +246,7 @@ def test_statistics_are_frozen_or_not_by_name(norm: Any) -> None:
     before = {name: b.clone() for name, b in model.named_buffers()}
     seen: list[tuple[bool, bool]] = []
     model[1].register_forward_hook(lambda m, a, o: seen.append((m.training, model.training)))
-    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2), norm=norm)
+    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2), batch_norm=norm)
     worst = robust.perturb(inputs, targets)
     assert seen == [(norm == "batch", True)] * 2
     same = all(torch.equal(b, before[name]) for name, b in model.named_buffers())
@@ -250,7 +259,9 @@ def test_statistics_are_frozen_or_not_by_name(norm: Any) -> None:
 def test_a_model_in_evaluation_mode_stays_in_it() -> None:
     model = network(dropout=0.5).eval()
     before = weights(model)
-    robust = WRM(model, functional.cross_entropy, GAMMA, norm="batch", dropout="on")
+    robust = WRM(
+        model, functional.cross_entropy, GAMMA, batch_norm="batch", inner=InnerOptions(dropout="on")
+    )
     robust.perturb(*batch())
     assert not any(m.training for m in model.modules())
     assert torch.equal(weights(model), before)
@@ -261,7 +272,11 @@ def test_dropout_is_off_or_on_by_name() -> None:
 
     def perturbed(dropout: Any) -> Tensor:
         robust = WRM(
-            model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2), dropout=dropout
+            model,
+            functional.cross_entropy,
+            GAMMA,
+            stopping=FixedSteps(2),
+            inner=InnerOptions(dropout=dropout),
         )
         return robust.perturb(*data).inputs
 
@@ -400,12 +415,12 @@ def test_the_box_is_kept_and_measured_by_its_mapping() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs[:, 0]
 
-    options: Any = {"box": (0.0, 1.0), "y_optimizer": sgd(0.2), "stopping": FixedAccuracy(1e-10)}
+    options: Any = {"bounds": (0.0, 1.0), "y_optimizer": sgd(0.2), "stopping": FixedAccuracy(1e-10)}
     robust = WRM(model, loss, 1.0, **options)
     worst = robust.perturb(inputs, torch.zeros(1))
     torch.testing.assert_close(worst.inputs, torch.tensor([[1.0, 0.4]], dtype=torch.float64))
     assert worst.grad_sq_y <= 1e-20
-    with pytest.raises(ValueError, match="leave the box: they are between 0.5 and 2"):
+    with pytest.raises(ValueError, match="leave the bounds: they are between 0.5 and 2"):
         robust.perturb(torch.tensor([[2.0, 0.5]], dtype=torch.float64), torch.zeros(1))
 
 
@@ -456,19 +471,24 @@ def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
     [
         ({"gamma": 0.0}, "gamma must be a number greater than 0"),
         ({"measure": "mean"}, "measure must be one of 'sample', 'batch'"),
-        ({"norm": "eval"}, "norm must be one of 'frozen', 'batch'"),
+        ({"batch_norm": "eval"}, "batch_norm must be one of 'frozen', 'batch'"),
         ({"dropout": True}, "dropout must be one of 'off', 'on'"),
         ({"test": "first"}, "test must be one of"),
-        ({"state": "auto"}, "state must be one of"),
-        ({"min_inner_steps": 5, "max_inner_steps": 3}, "inner steps must satisfy"),
+        ({"keep": "all"}, "keep must be one of"),
+        ({"min_steps": 5, "max_steps": 3}, "max_steps must be a whole number at least 5, got 3"),
+        ({"start": "random"}, "start='random' is about a ball"),
         ({"per_sample": True, "measure": "batch"}, "use measure='sample'"),
-        ({"per_sample": True, "state": "full"}, "use state='fresh', or per_sample=False"),
+        ({"per_sample": True, "keep": "everything"}, "use keep='nothing', or per_sample=False"),
         ({"stopping": RelativeAccuracy()}, "needs the x gradient"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    own = ("gamma", "batch_norm", "per_sample", "stopping")
+    mine = {name: option for name, option in options.items() if name in own}
+    others = {name: option for name, option in options.items() if name not in own}
     with pytest.raises(ValueError, match=message):
-        WRM(network(), functional.cross_entropy, **{"gamma": GAMMA, **options})
+        inner = InnerOptions(**others)
+        WRM(network(), functional.cross_entropy, **{"gamma": GAMMA, **mine}, inner=inner)
 
 
 @pytest.mark.parametrize(

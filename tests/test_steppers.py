@@ -13,6 +13,7 @@ from torch.optim import SGD, Adagrad, Adam
 
 import references as ref
 from neada import constrain, sets, steppers
+from neada.inner import BudgetExhausted
 from neada.optim import (
     LBFGS,
     AdaptiveSGD,
@@ -20,7 +21,7 @@ from neada.optim import (
     Backtracking,
     GeneralizedAdaGrad,
 )
-from neada.steppers.base import BudgetExhausted, DirectStepper
+from neada.steppers.base import DirectStepper
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.tensors import NonFiniteGradient
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
 from neada import sets, steppers
+from neada.inner import InnerOptions
 from neada.optim import AdaptiveSGD, AdGD, Backtracking, GeneralizedAdaGrad
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps
 
@@ -83,7 +84,7 @@ def tiada_adam(x: Tensor, y: Tensor, h: Hyper) -> steppers.Stepper:
 def gdmax(x: Tensor, y: Tensor, h: Hyper) -> steppers.Stepper:
     rule = FixedSteps(h["K"]) if "K" in h else FixedAccuracy(h["tol"])
     return steppers.NeAda(
-        SGD([x], h["lx"]), SGD([y], h["ly"], maximize=True), rule, min_inner_steps=0
+        SGD([x], h["lx"]), SGD([y], h["ly"], maximize=True), rule, inner=InnerOptions(min_steps=0)
     )
 
 
@@ -135,8 +136,7 @@ def algorithm_2(rule: Any, test: str = "current", psi: str = "adagrad") -> Make:
             AdaptiveSGD([x], h["lx"], **kwargs),
             AdaptiveSGD([y], h["ly"], maximize=True, **kwargs),
             rule,
-            state="full" if h.get("carry", True) else "fresh",
-            test=test,
+            inner=InnerOptions(keep="everything" if h.get("carry", True) else "nothing", test=test),
         )
 
     return make
@@ -145,11 +145,16 @@ def algorithm_2(rule: Any, test: str = "current", psi: str = "adagrad") -> Make:
 def algorithm_3(rule: Any, inner: Callable[..., Any], **kwargs: Any) -> Make:
     def make(x: Tensor, y: Tensor, h: Hyper) -> steppers.Stepper:
         x_optimizer = GeneralizedAdaGrad([x], float(h["eta"]), v0=float(h["v0"]))
-        minimum = {"min_inner_steps": h["min_inner"]} if "min_inner" in h else {}
+        minimum = {"min_steps": int(h["min_inner"])} if "min_inner" in h else {}
         ball = sets.L2Ball(0.5) if "Y" in h else None
         y_optimizer = inner([y], maximize=True, constraint=ball)
         return steppers.NeAda(
-            x_optimizer, y_optimizer, rule, state="fresh", deterministic=True, **minimum, **kwargs
+            x_optimizer,
+            y_optimizer,
+            rule,
+            inner=InnerOptions(keep="nothing", **minimum),
+            deterministic=True,
+            **kwargs,
         )
 
     return make
@@ -161,8 +166,7 @@ def released(make: Any, count: float) -> Make:
             make([x], h["lx"]),
             make([y], h["ly"], maximize=True),
             GradientMapping() | InnerSteps(lambda t: count * t),
-            min_inner_steps=0,
-            test="last",
+            inner=InnerOptions(min_steps=0, test="last"),
         )
 
     return build
@@ -226,7 +230,7 @@ def test_the_noisy_run_with_a_growing_batch() -> None:
         GeneralizedAdaGrad([x]),
         GeneralizedAdaGrad([y], maximize=True),
         InnerSteps(),
-        state="fresh",
+        inner=InnerOptions(keep="nothing"),
         x_samples=lambda t: t + 1,
     )
 

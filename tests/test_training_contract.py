@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR, StepLR
 
+from neada.inner import InnerOptions
 from neada.optim import AdGD, Backtracking, GeneralizedAdaGrad
 from neada.steppers import Alternating, Extragradient, NeAda, Simultaneous, Stepper, TiAda
 from neada.stopping import FixedSteps, GradientMapping
@@ -109,7 +110,7 @@ def test_gradients_are_clipped_before_an_optimizer_sees_them(player: str, make: 
     calls: list[int] = []
     clipped.register_step_pre_hook(clip)
     clipped.register_step_post_hook(lambda *args: calls.append(1))
-    stepper = NeAda(x_optimizer, y_optimizer, FixedSteps(3), state="full")
+    stepper = NeAda(x_optimizer, y_optimizer, FixedSteps(3), inner=InnerOptions(keep="everything"))
     before = game.weights()
     info = stepper.step(game)
     num_x = sum(p.numel() for p in game.x)
@@ -127,7 +128,7 @@ def test_gradients_are_clipped_before_an_optimizer_sees_them(player: str, make: 
 def test_schedulers_on_either_optimizer(make: Any) -> None:
     scheduled, by_hand = Game(), Game()
     x_optimizer, y_optimizer = make(scheduled.x, lr=0.4), make(scheduled.y, lr=0.2, maximize=True)
-    stepper = NeAda(x_optimizer, y_optimizer, FixedSteps(2), state="full")
+    stepper = NeAda(x_optimizer, y_optimizer, FixedSteps(2), inner=InnerOptions(keep="everything"))
     schedulers = StepLR(x_optimizer, 2, gamma=0.5), ExponentialLR(y_optimizer, gamma=0.9)
     outer, inner = make(by_hand.x, lr=0.4), make(by_hand.y, lr=0.2, maximize=True)
     for t in range(6):

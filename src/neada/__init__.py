@@ -1,50 +1,66 @@
-"""neada: minimax optimization that asks nobody for the problem's constants."""
+"""neada: minimax optimization that asks nobody for the problem's constants.
 
-from neada import (
-    attacks,
-    data,
-    experiments,
-    models,
-    optim,
-    plots,
-    problems,
-    report,
-    robust,
-    runs,
-    sets,
-    steppers,
-    stopping,
-    training,
-)
-from neada.optim.constrain import constrain
-from neada.solve import MinimaxResult, Status, methods, minimax
-from neada.steppers import (
-    AdaGDA,
-    AdaptiveExtragradient,
-    Alternating,
-    Extragradient,
-    NeAda,
-    OptimisticGDA,
-    PastExtragradient,
-    Simultaneous,
-    SmoothedAGDA,
-    StepInfo,
-    Stepper,
-    TiAda,
-    TiAdaAdam,
-    UniversalMirrorProx,
-    VRAdaGDA,
-)
+Names load when they are first used: `import neada` alone imports neither torch nor anything heavy.
+"""
+
+from typing import TYPE_CHECKING
+
+from neada.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from neada import (
+        attacks,
+        data,
+        experiments,
+        inner,
+        models,
+        optim,
+        plots,
+        problems,
+        report,
+        robust,
+        runs,
+        sets,
+        steppers,
+        stopping,
+        training,
+    )
+    from neada.inner import BudgetExhausted
+    from neada.optim.constrain import constrain
+    from neada.solve.methods import Players, make_stepper, methods
+    from neada.solve.minimax import minimax
+    from neada.solve.result import MinimaxResult, Status
+    from neada.steppers import (
+        AdaGDA,
+        AdaptiveExtragradient,
+        Alternating,
+        Extragradient,
+        NeAda,
+        OptimisticGDA,
+        PastExtragradient,
+        Simultaneous,
+        SmoothedAGDA,
+        StepInfo,
+        Stepper,
+        TiAda,
+        TiAdaAdam,
+        UniversalMirrorProx,
+        VRAdaGDA,
+    )
+    from neada.tensors import NonFiniteGradient
 
 __all__ = [
     "AdaGDA",
     "AdaptiveExtragradient",
     "Alternating",
+    "BudgetExhausted",
     "Extragradient",
     "MinimaxResult",
     "NeAda",
+    "NonFiniteGradient",
     "OptimisticGDA",
     "PastExtragradient",
+    "Players",
     "Simultaneous",
     "SmoothedAGDA",
     "Status",
@@ -59,6 +75,8 @@ __all__ = [
     "constrain",
     "data",
     "experiments",
+    "inner",
+    "make_stepper",
     "methods",
     "minimax",
     "models",
@@ -74,4 +92,10 @@ __all__ = [
     "training",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+__getattr__, __dir__ = lazy_names(
+    "neada",
+    __all__,
+    ("neada.steppers", "neada.solve", "neada.inner", "neada.tensors", "neada.optim.constrain"),
+)

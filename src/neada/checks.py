@@ -2,11 +2,11 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["check_choice", "check_number", "not_one_of"]
+__all__ = ["check_choice", "check_number", "check_origin", "not_one_of"]
 
 
 def check_number(
@@ -75,3 +75,10 @@ def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
         if near:
             return f"there is no {what} {given!r}; did you mean {near[0]!r}?"
     return f"{what} must be one of {', '.join(map(repr, choices))}, got {given!r}"
+
+
+def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a saved state is of the class that is to go on from it."""
+    name, saved_by = type(owner).__name__, state_dict.get("class", "something else")
+    if saved_by != name:
+        raise ValueError(f"this state was not saved by {name} but by {saved_by}")

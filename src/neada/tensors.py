@@ -34,6 +34,7 @@ __all__ = [
     "interpolate_",
     "negative",
     "raise_non_finite",
+    "row_sums",
     "scale_",
     "squared_distance",
     "squared_norm",
@@ -160,6 +161,11 @@ def _row_dot(a: Tensor, b: Tensor) -> Tensor:
 @lru_cache(maxsize=16)
 def _ones(size: int, device: torch.device) -> Tensor:
     return torch.ones(size, dtype=torch.float64, device=device)
+
+
+def row_sums(tensor: Tensor) -> Tensor:
+    """The sum of each row, whatever its shape and memory format; with its graph."""
+    return tensor if tensor.dim() == 1 else tensor.sum(dim=tuple(range(1, tensor.dim())))
 
 
 def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:

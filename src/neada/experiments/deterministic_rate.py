@@ -29,6 +29,7 @@ from neada.experiments.rates import (
     tail_game,
 )
 from neada.experiments.sweeps import Array
+from neada.inner import InnerOptions
 from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
 from neada.problems import Problem
 from neada.runs import Run
@@ -134,7 +135,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         GeneralizedAdaGrad([x], lr=config.lr),
         solver.make(y, x, problem),
         GradientMapping(),
-        state=solver.state,
+        inner=InnerOptions(keep=solver.state),
         deterministic=True,
     )
     points: list[tuple[list[float], list[float]]] = []

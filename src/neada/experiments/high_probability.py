@@ -18,6 +18,7 @@ from torch import Tensor
 from neada import plots
 from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.sweeps import Array
+from neada.inner import InnerOptions
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
 from neada.sets import Box
@@ -97,7 +98,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
             rowwise=True,
         ),
         InnerSteps(),
-        state="fresh",
+        inner=InnerOptions(keep="nothing"),
         rowwise=True,
     )
     draw = _noise(config)

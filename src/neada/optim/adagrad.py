@@ -232,7 +232,9 @@ class SCAdaNGD(PlayerOptimizer):
         check_number("strong_convexity", group["strong_convexity"])
         check_choice("power", group["power"], (1, 2))
 
-    def _keeps_average(self) -> bool:
+    @property
+    def keeps_average(self) -> bool:
+        """The guarantee is about the average, so there always is one."""
         return True
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:

@@ -10,6 +10,7 @@ parameter when a checkpoint is loaded, and leaves the groups alone, so only ther
 numbers of a float32 player survive exactly. Vectors live in `optimizer.state` as usual.
 """
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -21,206 +22,19 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_number, check_origin
 from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
 from neada.sets import Set
 
-__all__ = ["Active", "Group", "Keep", "PlayerOptimizer", "RememberingOptimizer", "check_rate"]
+__all__ = ["Active", "Group", "Keep", "PlayerOptimizer", "check_rate"]
 
 
 Keep = Literal["nothing", "step", "everything"]
-
-
-class RememberingOptimizer(Optimizer):
-    """A torch optimizer whose whole memory is in its `state_dict`, exactly."""
-
-    step_numbers: ClassVar[tuple[str, ...]] = ()
-    """The numbers that `reset(keep="step")` keeps."""
-
-    @torch.no_grad()
-    def reset(self, keep: Keep = "nothing") -> None:
-        """Forget the past of the method; the parameters stay where they are.
-
-        Args:
-            keep: "nothing" starts anew, "step" keeps only the step size found so far,
-                "everything" keeps all but the average, which restarts in any case.
-        """
-        check_choice("keep", keep, ("nothing", "step", "everything"))
-        numbers = self._saved_numbers()
-        if keep == "everything":
-            numbers.pop("num_averaged", None)
-            for memory in self.state.values():
-                memory.pop("average", None)
-            return
-        if keep == "step" and not self.step_numbers:
-            raise ValueError(
-                f'{type(self).__name__} has no step size to keep: use keep="nothing" or '
-                'keep="everything"'
-            )
-        kept = self._kept_step(numbers) if keep == "step" else {}
-        self.state.clear()
-        self.param_groups[0]["numbers"] = kept
-
-    def _kept_step(self, numbers: dict[str, Any]) -> dict[str, Any]:
-        return {name: numbers[name] for name in self.step_numbers if name in numbers}
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Inside the block the parameters hold the averaged point; afterwards their own again.
-
-        Before the first step the average is the point itself.
-        """
-        if not self._keeps_average():
-            raise RuntimeError(
-                f"this {type(self).__name__} keeps no average: construct it with average=1.0 "
-                "(weights proportional to the step's number), if it has that option"
-            )
-        with self._shown("average"):
-            yield
-
-    @contextmanager
-    def _shown(self, name: str) -> Iterator[None]:
-        """Inside the block the parameters hold one of their remembered vectors."""
-        shown = [(param, memory[name]) for param, memory in self.state.items() if name in memory]
-        own = tensors.clone([param for param, _ in shown])
-        try:
-            for param, vector in shown:
-                param.data.copy_(vector)
-            yield
-        finally:
-            for (param, _), point in zip(shown, own, strict=True):
-                param.data.copy_(point)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on; sets and callables are configuration and stay out."""
-        state = super().state_dict()
-        state["param_groups"] = [
-            {name: entry for name, entry in group.items() if not _is_configuration(entry)}
-            for group in state["param_groups"]
-        ]
-        if "numbers" in state["param_groups"][0]:
-            state["param_groups"][0]["numbers"] = dict(state["param_groups"][0]["numbers"])
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a saved state; sets and callables stay as this optimizer has them."""
-        own = [dict(group) for group in self.param_groups]
-        self._check_origin(state_dict)
-        super().load_state_dict(state_dict)
-        for group, mine in zip(self.param_groups, own, strict=True):
-            for name, entry in mine.items():
-                if _is_configuration(entry) or name not in group:
-                    group[name] = entry
-        numbers = self._saved_numbers()
-        device = self.param_groups[0]["params"][0].device
-        for name, number in numbers.items():
-            if isinstance(number, Tensor):
-                numbers[name] = number.to(device)
-
-    def _check_origin(self, state_dict: dict[str, Any]) -> None:
-        """Raise ValueError unless the state comes from the same method and as many rows."""
-        optional = {"constraint", "f_bound", "numbers"}
-        for group in state_dict["param_groups"]:
-            missing = set(self.defaults) - set(group) - optional
-            if missing:
-                raise ValueError(
-                    f"this state was not saved by {type(self).__name__}: it has no "
-                    f"{', '.join(sorted(missing))}"
-                )
-        for number in state_dict["param_groups"][0].get("numbers", {}).values():
-            if isinstance(number, Tensor) and len(number) != len(self._all_params()[0]):
-                raise ValueError(
-                    f"this state was saved for {len(number)} rows, but the parameters have "
-                    f"{len(self._all_params()[0])}"
-                )
-
-    # What the methods use.
-
-    def _all_params(self) -> list[Tensor]:
-        return [param for group in self.param_groups for param in group["params"]]
-
-    @property
-    def _rowwise(self) -> bool:
-        return bool(self.param_groups[0]["rowwise"])
-
-    def _saved_numbers(self) -> dict[str, Any]:
-        numbers: dict[str, Any] = self.param_groups[0].setdefault("numbers", {})
-        return numbers
-
-    def _per_row(self, number: Scalar) -> Scalar:
-        """One copy of a number for each row, if the player has rows."""
-        if not self._rowwise or isinstance(number, Tensor):
-            return number
-        first = self.param_groups[0]["params"][0]
-        return torch.full((len(first),), number, dtype=torch.float64, device=first.device)
-
-    def _vectors(
-        self,
-        name: str,
-        params: Sequence[Tensor],
-        initial: Callable[[Tensor], Tensor] | Sequence[Tensor],
-    ) -> list[Tensor]:
-        """One remembered tensor per parameter.
-
-        Where a parameter has none yet, it is made from the parameter by a function, or copied
-        from the tensor in the same place of a list.
-        """
-        found = []
-        for i, param in enumerate(params):
-            memory = self.state[param]
-            if name not in memory:
-                memory[name] = initial(param) if callable(initial) else initial[i].clone()
-            found.append(memory[name])
-        return found
-
-    def _keeps_average(self) -> bool:
-        return self.param_groups[0].get("average") is not None
-
-    def _fold_into_average(self, points: list[Tensor], weight: Scalar) -> None:
-        tensors.interpolate_(self._vectors("average", points, torch.clone), points, weight)
-
-    _resting: Tensor | None = None
-
-    @contextmanager
-    def rows_at_rest(self, rows: Tensor | None) -> Iterator[None]:
-        """Some rows take no step inside the block, as if their gradient were zero.
-
-        Args:
-            rows: One flag per row, true for those that rest; None for none.
-        """
-        self._resting = rows
-        try:
-            yield
-        finally:
-            self._resting = None
-
-    @contextmanager
-    def _rows_at_rest(
-        self, params: list[Tensor], numbers: dict[str, Any], rows: Tensor
-    ) -> Iterator[None]:
-        """Undo what the block does to some rows: those whose gradient is zero take no step."""
-        old_numbers = dict(numbers)
-        old_params = tensors.clone(params)
-        old_vectors = {
-            param: {name: vector.clone() for name, vector in self.state[param].items()}
-            for param in params
-        }
-        yield
-        for name, old in old_numbers.items():
-            if isinstance(old, Tensor):
-                numbers[name] = where(rows, old, numbers[name])
-        tensors.blend_(params, old_params, rows)
-        for param in params:
-            for name, old in old_vectors[param].items():
-                tensors.blend_([self.state[param][name]], [old], rows)
-
-
-def _is_configuration(entry: object) -> bool:
-    return isinstance(entry, Set) or callable(entry)
-
-
 Group = dict[str, Any]
+# torch's own method without its decorator, which keeps the compiler out of it and for that imports
+# all of torch._dynamo, sympy among it, when a process makes its first optimizer.
+_add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
 
 class Active(NamedTuple):
@@ -241,7 +55,7 @@ class Active(NamedTuple):
     """Which rows take a step; for methods that let the others rest by themselves."""
 
 
-class PlayerOptimizer(RememberingOptimizer):
+class PlayerOptimizer(Optimizer):
     """A torch optimizer for one player of a game, or for plain minimization.
 
     Args:
@@ -262,6 +76,9 @@ class PlayerOptimizer(RememberingOptimizer):
     """Whether a step evaluates the objective at trial points."""
     shared: ClassVar[tuple[str, ...]] = ()
     """Hyper-parameters that have one value for the whole player, not one per group."""
+    step_numbers: ClassVar[tuple[str, ...]] = ()
+    """The numbers that `reset(keep="step")` keeps."""
+    _resting: Tensor | None = None
 
     def __init__(
         self,
@@ -299,12 +116,130 @@ class PlayerOptimizer(RememberingOptimizer):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters; they join the player from the next step on."""
-        super().add_param_group(param_group)
+        _add_param_group(self, param_group)
         try:
             self._check_group(self.param_groups[-1])
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self, closure: Closure | None = None, *, value: Tensor | float | None = None
+    ) -> Tensor | float | None:
+        """Take one step with the gradients in `.grad`.
+
+        Args:
+            closure: Without `value`, torch's usual closure, which evaluates, calls backward and
+                returns the loss. With `value`, a closure that only evaluates; methods that try
+                several points call it under `no_grad`.
+            value: The objective at the current point, when the caller knows it already.
+
+        Returns:
+            The value at the point the step started from, if it is known.
+        """
+        handed_over = value is not None
+        if closure is not None and not handed_over:
+            with torch.enable_grad():
+                value = closure()
+        active = self._active()
+        if active is not None:
+            head = self.param_groups[0]
+            sign = -1.0 if head["maximize"] else 1.0
+            objective = Objective(active.params, sign, head["rowwise"], value, closure, handed_over)
+            self._move(active, objective)
+        return value
+
+    @torch.no_grad()
+    def reset(self, keep: Keep = "nothing") -> None:
+        """Forget the past of the method; the parameters stay where they are.
+
+        Args:
+            keep: "nothing" starts anew, "step" keeps only the step size found so far,
+                "everything" keeps all but the average, which restarts in any case.
+        """
+        check_choice("keep", keep, ("nothing", "step", "everything"))
+        numbers = self._saved_numbers()
+        if keep == "everything":
+            numbers.pop("num_averaged", None)
+            for memory in self.state.values():
+                memory.pop("average", None)
+            return
+        if keep == "step" and not self.step_numbers:
+            raise ValueError(
+                f'{type(self).__name__} has no step size to keep: use keep="nothing" or '
+                'keep="everything"'
+            )
+        kept = self._kept_step(numbers) if keep == "step" else {}
+        self.state.clear()
+        self.param_groups[0]["numbers"] = kept
+
+    @property
+    def keeps_average(self) -> bool:
+        """Whether the method answers with an average of its iterates."""
+        return self.param_groups[0].get("average") is not None
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside the block the parameters hold the averaged point; afterwards their own again.
+
+        Before the first step the average is the point itself.
+        """
+        if not self.keeps_average:
+            raise RuntimeError(
+                f"this {type(self).__name__} keeps no average: construct it with average=1.0 "
+                "(weights proportional to the step's number), if it has that option"
+            )
+        with self._shown("average"):
+            yield
+
+    @contextmanager
+    def rows_at_rest(self, rows: Tensor | None) -> Iterator[None]:
+        """Some rows take no step inside the block, as if their gradient were zero.
+
+        Args:
+            rows: One flag per row, true for those that rest; None for none.
+        """
+        self._resting = rows
+        try:
+            yield
+        finally:
+            self._resting = None
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """Keep of the numbers per row only those of some rows, as the caller has done elsewhere."""
+        numbers = self._saved_numbers()
+        for name, number in numbers.items():
+            if isinstance(number, Tensor):
+                numbers[name] = number[rows]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on; sets and callables are configuration and stay out."""
+        state = super().state_dict()
+        state["param_groups"] = [
+            {name: entry for name, entry in group.items() if not _is_configuration(entry)}
+            for group in state["param_groups"]
+        ]
+        if "numbers" in state["param_groups"][0]:
+            state["param_groups"][0]["numbers"] = dict(state["param_groups"][0]["numbers"])
+        return {"class": type(self).__name__, **state}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a saved state; sets and callables stay as this optimizer has them."""
+        own = [dict(group) for group in self.param_groups]
+        self._check_origin(state_dict)
+        super().load_state_dict(state_dict)
+        for group, mine in zip(self.param_groups, own, strict=True):
+            for name, entry in mine.items():
+                if _is_configuration(entry) or name not in group:
+                    group[name] = entry
+        numbers = self._saved_numbers()
+        device = self.param_groups[0]["params"][0].device
+        for name, number in numbers.items():
+            if isinstance(number, Tensor):
+                numbers[name] = number.to(device)
+
+    # How a group is checked.
 
     def _check_group(self, group: Group) -> None:
         for name in ("rowwise", *self.shared):
@@ -336,58 +271,17 @@ class PlayerOptimizer(RememberingOptimizer):
             )
         constraint.validate(group["params"])
 
-    @torch.no_grad()
-    def step(  # type: ignore[override]
-        self, closure: Closure | None = None, *, value: Tensor | float | None = None
-    ) -> Tensor | float | None:
-        """Take one step with the gradients in `.grad`.
+    def _check_origin(self, state_dict: dict[str, Any]) -> None:
+        """Raise ValueError unless the state comes from the same method and as many rows."""
+        check_origin(self, state_dict)
+        for number in state_dict["param_groups"][0].get("numbers", {}).values():
+            if isinstance(number, Tensor) and len(number) != len(self._all_params()[0]):
+                raise ValueError(
+                    f"this state was saved for {len(number)} rows, but the parameters have "
+                    f"{len(self._all_params()[0])}"
+                )
 
-        Args:
-            closure: Without `value`, torch's usual closure, which evaluates, calls backward and
-                returns the loss. With `value`, a closure that only evaluates; methods that try
-                several points call it under `no_grad`.
-            value: The objective at the current point, when the caller knows it already.
-
-        Returns:
-            The value at the point the step started from, if it is known.
-        """
-        handed_over = value is not None
-        if closure is not None and not handed_over:
-            with torch.enable_grad():
-                value = closure()
-        active = self._active()
-        if active is not None:
-            head = self.param_groups[0]
-            sign = -1.0 if head["maximize"] else 1.0
-            objective = Objective(active.params, sign, head["rowwise"], value, closure, handed_over)
-            self._move(active, objective)
-        return value
-
-    def _move(self, active: Active, objective: Objective) -> None:
-        numbers = self._numbers(active)
-        moving: Flag = active.norm_sq > 0.0 if self._rests_at_zero_gradient() else True
-        if self._resting is not None:
-            moving = moving & ~self._resting
-        if all_true(moving):
-            self._update(active, numbers, objective)
-            self._average_iterate(active, numbers)
-        elif not any_true(moving):
-            self._project(active)
-        elif self.masks_rows:
-            self._update(active._replace(moving=moving), numbers, objective)
-        elif isinstance(moving, Tensor):
-            # For the rows at rest a zero gradient, so that nothing new remembers one, and any norm
-            # but zero, so that nothing divides by it.
-            self._prepare(active)
-            grads = [torch.zeros_like(g) for g in active.grads]
-            tensors.blend_(grads, active.grads, moving)
-            safe = active._replace(grads=grads, norm_sq=where(moving, active.norm_sq, 1.0))
-            with self._rows_at_rest(active.touched, numbers, ~moving):
-                self._update(safe, numbers, objective)
-                self._average_iterate(active, numbers)
-            self._project(active)
-
-    # What the methods use.
+    # How a step is taken.
 
     def _active(self) -> Active | None:
         """The tensors with a gradient, checked; None if there is none."""
@@ -437,10 +331,96 @@ class PlayerOptimizer(RememberingOptimizer):
             for name, number in self._initial_numbers(active).items():
                 numbers.setdefault(name, self._per_row(number))
             numbers["started"] = True
-        if self._keeps_average() and "num_averaged" not in numbers:
+        if self.keeps_average and "num_averaged" not in numbers:
             numbers["num_averaged"] = self._per_row(0.0)
             self._vectors("average", self._all_params(), torch.clone)
         return numbers
+
+    def _move(self, active: Active, objective: Objective) -> None:
+        numbers = self._numbers(active)
+        moving: Flag = active.norm_sq > 0.0 if self._rests_at_zero_gradient() else True
+        if self._resting is not None:
+            moving = moving & ~self._resting
+        if all_true(moving):
+            self._update(active, numbers, objective)
+            self._average_iterate(active, numbers)
+        elif not any_true(moving):
+            self._project(active)
+        elif self.masks_rows:
+            self._update(active._replace(moving=moving), numbers, objective)
+        elif isinstance(moving, Tensor):
+            # For the rows at rest a zero gradient, so that nothing new remembers one, and any norm
+            # but zero, so that nothing divides by it.
+            self._prepare(active)
+            grads = [torch.zeros_like(g) for g in active.grads]
+            tensors.blend_(grads, active.grads, moving)
+            safe = active._replace(grads=grads, norm_sq=where(moving, active.norm_sq, 1.0))
+            with self._undone_at_rest(active.touched, numbers, ~moving):
+                self._update(safe, numbers, objective)
+                self._average_iterate(active, numbers)
+            self._project(active)
+
+    @contextmanager
+    def _undone_at_rest(
+        self, params: list[Tensor], numbers: dict[str, Any], rows: Tensor
+    ) -> Iterator[None]:
+        """Undo what the block does to some rows: those whose gradient is zero take no step."""
+        old_numbers = dict(numbers)
+        old_params = tensors.clone(params)
+        old_vectors = {
+            param: {name: vector.clone() for name, vector in self.state[param].items()}
+            for param in params
+        }
+        yield
+        for name, old in old_numbers.items():
+            if isinstance(old, Tensor):
+                numbers[name] = where(rows, old, numbers[name])
+        tensors.blend_(params, old_params, rows)
+        for param in params:
+            for name, old in old_vectors[param].items():
+                tensors.blend_([self.state[param][name]], [old], rows)
+
+    # What the methods use.
+
+    def _all_params(self) -> list[Tensor]:
+        return [param for group in self.param_groups for param in group["params"]]
+
+    @property
+    def _rowwise(self) -> bool:
+        return bool(self.param_groups[0]["rowwise"])
+
+    def _saved_numbers(self) -> dict[str, Any]:
+        numbers: dict[str, Any] = self.param_groups[0].setdefault("numbers", {})
+        return numbers
+
+    def _per_row(self, number: Scalar) -> Scalar:
+        """One copy of a number for each row, if the player has rows."""
+        if not self._rowwise or isinstance(number, Tensor):
+            return number
+        first = self.param_groups[0]["params"][0]
+        return torch.full((len(first),), number, dtype=torch.float64, device=first.device)
+
+    def _vectors(
+        self,
+        name: str,
+        params: Sequence[Tensor],
+        initial: Callable[[Tensor], Tensor] | Sequence[Tensor],
+    ) -> list[Tensor]:
+        """One remembered tensor per parameter.
+
+        Where a parameter has none yet, it is made from the parameter by a function, or copied
+        from the tensor in the same place of a list.
+        """
+        found = []
+        for i, param in enumerate(params):
+            memory = self.state[param]
+            if name not in memory:
+                memory[name] = initial(param) if callable(initial) else initial[i].clone()
+            found.append(memory[name])
+        return found
+
+    def _kept_step(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        return {name: numbers[name] for name in self.step_numbers if name in numbers}
 
     def _descend(self, active: Active, step: Scalar) -> None:
         """`w <- P(w - lr * step * g)`, with `lr` where the method has one per group."""
@@ -463,6 +443,26 @@ class PlayerOptimizer(RememberingOptimizer):
         if decay is not None:
             numbers["num_averaged"] = count = numbers["num_averaged"] + 1.0
             self._fold_into_average(self._all_params(), (1.0 + decay) / (count + decay))
+
+    def _fold_into_average(self, points: list[Tensor], weight: Scalar) -> None:
+        tensors.interpolate_(self._vectors("average", points, torch.clone), points, weight)
+
+    @contextmanager
+    def _shown(self, name: str) -> Iterator[None]:
+        """Inside the block the parameters hold one of their remembered vectors."""
+        shown = [(param, memory[name]) for param, memory in self.state.items() if name in memory]
+        own = tensors.clone([param for param, _ in shown])
+        try:
+            for param, vector in shown:
+                param.data.copy_(vector)
+            yield
+        finally:
+            for (param, _), point in zip(shown, own, strict=True):
+                param.data.copy_(point)
+
+
+def _is_configuration(entry: object) -> bool:
+    return isinstance(entry, Set) or callable(entry)
 
 
 def check_rate(name: str, rate: object, num_rows: int | None) -> None:

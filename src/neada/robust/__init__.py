@@ -21,9 +21,19 @@ achieved against every shift of the distribution.
 """
 
 from neada.robust.adversarial import AdversarialTraining
-from neada.robust.certificate import certificate
+from neada.robust.certificate import Certificate, certificate
 from neada.robust.group import GroupDRO
+from neada.robust.objective import Perturbed, RobustInfo
 from neada.robust.store import PerturbationStore
 from neada.robust.wrm import WRM
 
-__all__ = ["WRM", "AdversarialTraining", "GroupDRO", "PerturbationStore", "certificate"]
+__all__ = [
+    "WRM",
+    "AdversarialTraining",
+    "Certificate",
+    "GroupDRO",
+    "PerturbationStore",
+    "Perturbed",
+    "RobustInfo",
+    "certificate",
+]

@@ -25,10 +25,10 @@ from neada.robust.problem import (
     Loss,
     checked_inputs,
     no_parameter_gradients,
-    row_sums,
     sample_losses,
 )
 from neada.robust.wrm import WRM
+from neada.tensors import row_sums
 
 __all__ = ["Certificate", "certificate", "estimated_smoothness", "proven_smoothness"]
 
@@ -376,7 +376,7 @@ class _Climb:
         clean: Tensor,
         losses: Callable[[Tensor], Tensor],
     ) -> None:
-        self.box = objective.box
+        self.bounds = objective.bounds
         self.gamma = gamma
         self.concavity = 2.0 * gamma - smoothness
         self.clean = clean
@@ -392,8 +392,8 @@ class _Climb:
                 break
             # The curvature is between 2 gamma - L and 2 gamma + L: the best fixed step.
             z = z + gradients / (2.0 * self.gamma)
-            if self.box is not None:
-                z = self.box.project_(z)
+            if self.bounds is not None:
+                z = self.bounds.project_(z)
             new_values, gradients = self._evaluate(z)
             new_gaps = self._gaps(z, gradients)
             better = new_values + new_gaps < values + gaps
@@ -411,8 +411,8 @@ class _Climb:
     def _gaps(self, z: Tensor, gradients: Tensor) -> Tensor:
         """The maximum over d of <g, d> - (2 gamma - L) |d|^2 / 2 with z + d in the box."""
         step = gradients / self.concavity
-        if self.box is not None:
-            step = self.box.project(z + step) - z
+        if self.bounds is not None:
+            step = self.bounds.project(z + step) - z
         return row_sums(gradients * step - 0.5 * self.concavity * step.square())
 
 

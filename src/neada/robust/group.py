@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn, xlogy
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_number, check_origin
+from neada.inner import Counted, Counters, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
 from neada.optim.mirror import ExponentiatedGradient
-from neada.robust.counters import Counted, RobustInfo
+from neada.robust.objective import MAX_INNER_STEPS, Joint, RobustInfo
 from neada.robust.problem import Loss, check_model, checked_groups, sample_losses, unreduced
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
@@ -78,7 +80,7 @@ class GroupDRO(Counted):
             with 0.01; and for "chi2" `AdGD`.
         stopping: When y is good enough for a batch; by default a squared gradient mapping of at
             most 1/(t+1), or t+1 steps.
-        max_inner_steps: A cap, for rules that may never fire.
+        inner: How the inner loop over the weights goes about it.
 
     Attributes:
         weights: The tensor y.
@@ -95,6 +97,9 @@ class GroupDRO(Counted):
         1.0
     """
 
+    side: ClassVar[str] = "groups"
+    """What `step` is told about each sample besides its target."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -109,9 +114,8 @@ class GroupDRO(Counted):
         estimate: Literal["mean", "unbiased"] = "mean",
         y_optimizer: Callable[[Sequence[Tensor]], Optimizer] | None = None,
         stopping: StoppingRule | None = None,
-        max_inner_steps: int = 100,
+        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
     ) -> None:
-        super().__init__()
         check_model(model)
         check_number("num_groups", num_groups, above=1, strict=False, whole=True)
         check_choice("regularizer", regularizer, ("kl", "chi2", None))
@@ -121,6 +125,7 @@ class GroupDRO(Counted):
         if adjustment > 0.0 and sizes is None:
             raise ValueError("the size adjustment needs the sizes of the groups: pass sizes=")
         like = next(iter(model.parameters()), torch.zeros(1))
+        self.counters = Counters()
         self.model = model
         self.num_groups = num_groups
         self.regularizer = regularizer
@@ -143,7 +148,8 @@ class GroupDRO(Counted):
                 "neada.constrain it"
             )
         self.stopping = stopping
-        self.max_inner_steps = max_inner_steps
+        cap = MAX_INNER_STEPS if inner.max_steps is None else inner.max_steps
+        self.inner = replace(inner, max_steps=cap)
         self._stepper: NeAda | Simultaneous | None = None
         self._loaded: dict[str, Any] | None = None
 
@@ -213,13 +219,7 @@ class GroupDRO(Counted):
         again = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
         if not again and not (self.stopping is not None and self.stopping.needs_x_gradient):
             closure = partial(self.value, losses)  # the model stands still while y moves
-        for name, count in self.counts().items():
-            setattr(stepper, name, count)
-        stepper.max_calls = self.max_calls
-        try:
-            info = stepper.step(closure, batch_size=len(inputs))
-        finally:
-            self.load_counts(stepper.state_dict()["counters"])
+        info = stepper.step(closure, batch_size=len(inputs))
         with torch.no_grad():
             loss, value = torch.dot(self.weights, losses), self.value(losses)
         return RobustInfo(
@@ -237,34 +237,50 @@ class GroupDRO(Counted):
             stop_reason=info.stop_reason or "one step with every batch",
         )
 
+    def joint(self, inputs: Tensor, targets: Any, groups: Tensor) -> Joint:
+        """The batch for a method that moves the model and the weights by one evaluation.
+
+        Args:
+            inputs: A batch, samples first.
+            targets: What the loss compares with.
+            groups: The id of each sample's group.
+        """
+
+        def finish() -> tuple[float, float]:
+            moved_sq = tensors.squared_distance([self.weights.detach()], [self.frequencies])
+            return 0.0, math.sqrt(float(moved_sq))
+
+        return Joint(self.weights, Simplex(), self.closure(inputs, targets, groups), 1.0, finish)
+
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""
-        stepper = self._loaded
-        if self._stepper is not None:
+        inner = self._loaded
+        if isinstance(self._stepper, NeAda):
             # The model's optimizer belongs to whoever made it.
-            state = self._stepper.state_dict()
-            stepper = {name: state[name] for name in state if name in ("stopping", "grad_sq_x")}
+            inner = self._stepper.inner.state_dict()
         return {
-            "counters": self.counts(),
+            "class": type(self).__name__,
+            "counters": self.counters.state_dict(),
             "weights": self.weights.detach().clone(),
             "last_losses": self._last_losses.clone(),
             "y_optimizer": self.y_optimizer.state_dict(),
-            "stepper": stepper,
+            "inner": inner,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state, bit for bit."""
+        check_origin(self, state_dict)
         if state_dict["weights"].shape != self.weights.shape:
             raise ValueError(
                 f"the state has {len(state_dict['weights'])} groups, this objective has "
                 f"{self.num_groups}"
             )
-        self.load_counts(state_dict["counters"])
+        self.counters.load_state_dict(state_dict["counters"])
         with torch.no_grad():
             self.weights.copy_(state_dict["weights"])
         self._last_losses.copy_(state_dict["last_losses"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
-        self._stepper, self._loaded = None, state_dict["stepper"]
+        self._stepper, self._loaded = None, state_dict["inner"]
 
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
@@ -277,14 +293,11 @@ class GroupDRO(Counted):
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
                 self._stepper = NeAda(
-                    x_optimizer,
-                    self.y_optimizer,
-                    self.stopping,
-                    max_inner_steps=self.max_inner_steps,
+                    x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
                 )
                 if self._loaded is not None:
-                    self._stepper.stopping.load_state_dict(self._loaded["stopping"])
-                    self._stepper._x_grad_sq = self._loaded["grad_sq_x"]
+                    self._stepper.inner.load_state_dict(self._loaded)
+            self._stepper.counters = self.counters
             self._loaded = None
         return self._stepper
 

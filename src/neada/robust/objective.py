@@ -2,22 +2,33 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from neada import tensors
-from neada.checks import check_choice
+from neada import distributed, tensors
+from neada.checks import check_choice, check_origin
+from neada.inner import (
+    Counted,
+    Counters,
+    InnerLoop,
+    InnerOptions,
+    backward,
+    check_cuttable,
+    cut_to_rows,
+)
 from neada.optim.base import PlayerOptimizer
-from neada.robust.counters import Counted, Perturbed, RobustInfo
-from neada.robust.inner import InnerLoop, MakeOptimizer, Measure, StatePolicy, TestPolicy
+from neada.optim.constrain import constrain, constraints
 from neada.robust.problem import (
-    DropoutPolicy,
+    BatchNorm,
+    Bounds,
     Loss,
-    NormPolicy,
+    MakeOptimizer,
     Problem,
     check_model,
     checked_inputs,
@@ -27,63 +38,159 @@ from neada.robust.problem import (
     unreduced,
 )
 from neada.robust.store import PerturbationStore
+from neada.scalars import Scalar, all_finite
 from neada.sets import Box, Set
-from neada.steppers.base import check_descends
-from neada.stopping import GradientMapping, InnerSteps, StoppingRule
+from neada.steppers.base import Closure, check_ascends, check_descends
+from neada.stopping import StoppingRule
 
-__all__ = ["Bounds", "InputObjective"]
+__all__ = ["MAX_INNER_STEPS", "InputObjective", "Joint", "Perturbed", "RobustInfo"]
 
-Bounds = tuple[float | Tensor, float | Tensor]
+MAX_INNER_STEPS = 100
+"""The usual cap of an objective's inner loop."""
+
+
+@dataclass(frozen=True)
+class RobustInfo:
+    """What one step of robust training saw and spent.
+
+    Attributes:
+        loss: The mean loss of the batch at the worst y found.
+        value: The same with the penalty or regularizer: what y maximizes.
+        perturbation: How far y is from the clean point: the mean Euclidean distance over the
+            samples, whatever the norm of a ball, or that of the group weights from the frequencies.
+        grad_sq_x: The squared norm of the x gradient.
+        grad_sq_y: The squared norm of the last gradient mapping of y, as the rule saw it; with
+            `per_sample` the mean over the samples.
+        calls_x: x gradients evaluated in this step.
+        calls_y: y gradients evaluated in this step.
+        calls_value: Evaluations without a gradient in this step.
+        samples_x: Samples that the x gradients looked at.
+        samples_y: Samples that the y gradients looked at.
+        inner_steps: Steps of y.
+        stop_reason: Why the inner loop stopped.
+    """
+
+    loss: float
+    value: float
+    perturbation: float
+    grad_sq_x: float
+    grad_sq_y: float
+    calls_x: int
+    calls_y: int
+    calls_value: int
+    samples_x: int
+    samples_y: int
+    inner_steps: int
+    stop_reason: str
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """A batch whose inputs have been made worse, and how.
+
+    Attributes:
+        inputs: The perturbed inputs, without graph.
+        targets: The targets as they were given.
+        perturbation: The mean Euclidean distance from the clean inputs.
+        penalty: The mean penalty of the perturbation; 0 where there is none.
+        grad_sq_y: The squared norm of the last gradient mapping, as the rule saw it.
+        calls_y: Gradients with respect to the inputs that were evaluated.
+        calls_value: Evaluations without a gradient.
+        samples_y: Samples that those gradients looked at.
+        inner_steps: Steps that were taken.
+        stop_reason: Why there were no more.
+    """
+
+    inputs: Tensor
+    targets: Any
+    perturbation: float
+    penalty: float
+    grad_sq_y: float
+    calls_y: int
+    calls_value: int
+    samples_y: int
+    inner_steps: int
+    stop_reason: str
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One batch for a method that moves both players by one evaluation, such as `TiAda`.
+
+    Attributes:
+        y: The tensor that is maximized over.
+        y_set: Where it lives.
+        closure: The objective, for a stepper.
+        lr_scale: What y's learning rate is multiplied by.
+        finish: To be called after the step: keeps y where it persists, and returns the penalty
+            before the step and the perturbation after it.
+    """
+
+    y: Tensor
+    y_set: Set | None
+    closure: Closure
+    lr_scale: float
+    finish: Callable[[], tuple[float, float]]
 
 
 class InputObjective(Counted, ABC):
     """Train a network on the worst inputs near those of the batch."""
+
+    side: ClassVar[str] = "ids"
+    """What `step` is told about each sample besides its target."""
 
     def __init__(
         self,
         model: nn.Module,
         loss: Loss,
         y_optimizer: MakeOptimizer,
-        *,
         stopping: StoppingRule | None,
-        measure: Measure,
         per_sample: bool,
-        state: StatePolicy,
         store: PerturbationStore | None,
-        norm: NormPolicy,
-        dropout: DropoutPolicy,
-        box: Bounds | None,
-        min_inner_steps: int,
-        max_inner_steps: int,
-        test: TestPolicy,
+        batch_norm: BatchNorm,
+        bounds: Bounds | None,
+        inner: InnerOptions,
     ) -> None:
-        super().__init__()
         check_model(model)
-        check_choice("norm", norm, ("frozen", "batch"))
-        check_choice("dropout", dropout, ("off", "on"))
+        check_choice("batch_norm", batch_norm, ("frozen", "batch"))
         if not callable(y_optimizer):
             raise TypeError(
                 "y_optimizer must be a function that takes [y] and returns a torch optimizer, not "
                 f"{type(y_optimizer).__name__}: y is made anew with every batch"
             )
+        self.counters = Counters()
         self.model = model
         self.loss_function = loss
-        self.norm = norm
-        self.dropout = dropout
-        self.box = None if box is None else Box(*box)
+        self.y_optimizer = y_optimizer
+        self.per_sample = per_sample
+        self.batch_norm = batch_norm
+        self.bounds = None if bounds is None else Box(*bounds)
         self.store = store
         self.grad_scaler: torch.amp.GradScaler | None = None
-        self.inner = InnerLoop(
-            y_optimizer,
-            GradientMapping() | InnerSteps() if stopping is None else stopping,
-            measure=measure,
-            per_sample=per_sample,
-            state=state,
-            min_inner_steps=min_inner_steps,
-            max_inner_steps=max_inner_steps,
-            test=test,
-        )
+        self.inner = InnerLoop(stopping, inner, MAX_INNER_STEPS)
+        self._check_fit(inner)
         self._sample_loss = unreduced(loss)
+        # The tensor and optimizer of y that live on from batch to batch, or their saved state.
+        self._kept: tuple[Tensor, Optimizer] | None = None
+        self._loaded: dict[str, Any] | None = None
+
+    def _check_fit(self, inner: InnerOptions) -> None:
+        """Raise where the parts do not fit together."""
+        if self.per_sample and inner.measure == "batch":
+            raise ValueError(
+                "per_sample=True stops each sample by its own gradient, and measure='batch' looks "
+                "at the gradient of the mean: use measure='sample'"
+            )
+        if self.per_sample and inner.keep not in ("auto", "nothing"):
+            raise ValueError(
+                f"keep={inner.keep!r} cannot be carried on when samples leave the batch one by "
+                "one: use keep='nothing', or per_sample=False"
+            )
+        if self.inner.stopping.needs_x_gradient:
+            raise ValueError(
+                f"the rule '{self.inner.stopping}' needs the x gradient, which is not known while "
+                "y is moved: use GradientMapping, InnerSteps, FixedSteps or FixedAccuracy"
+            )
 
     # What the objectives differ in.
 
@@ -95,7 +202,7 @@ class InputObjective(Counted, ABC):
     def _region(self, clean: Tensor) -> Set | None:
         """Where y lives."""
 
-    def penalty(self, mean_distance_sq: float) -> float:
+    def _penalty(self, mean_distance_sq: float) -> float:
         """The mean price of a perturbation; 0 where there is none."""
         return 0.0
 
@@ -137,13 +244,8 @@ class InputObjective(Counted, ABC):
                 f"the loss is {value}; nothing was changed: lower the learning rate or check the "
                 "data"
             )
-        scaler = self.grad_scaler
-        total = loss if scaler is None else scaler.scale(loss)
-        torch.autograd.backward(total, inputs=params)
-        gradients = [p.grad for p in params if p.grad is not None]
-        if scaler is not None:
-            torch._foreach_div_(gradients, scaler.get_scale())
-        grad_sq_x = float(tensors.squared_norm(gradients))
+        backward(loss, params, self.grad_scaler)
+        grad_sq_x = float(tensors.squared_norm([p.grad for p in params if p.grad is not None]))
         if not math.isfinite(grad_sq_x):
             tensors.raise_non_finite([p.grad for p in params])
         calls_value = self.calls_value
@@ -180,70 +282,64 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        problem = self.problem(inputs, targets)
-        start = self.start(problem, ids)
+        problem = self._problem(inputs, targets)
+        start = self._start(problem, ids)
         before = (self.calls_y, self.calls_value, self.samples_y)
         model = self._bare_model()
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
         with (
-            inner_modes(model, self.norm, self.dropout),
+            inner_modes(model, self.batch_norm, self.inner.options.dropout),
             no_parameter_gradients([model, *losses]),
         ):
-            found = self.inner.maximize(
-                problem, start, self.outer_steps, self, grad_scaler=self.grad_scaler
-            )
+            samples = _Samples(self, problem, *self._begin(start))
+            found = self.inner.maximize(samples, self.outer_steps, self.counters)
+            worst = samples.answer()
         if self.store is not None and ids is not None:
-            self.store.put(ids, found.y - problem.clean)
-        distance_sq = tensors.squared_distance([found.y], [problem.clean], rowwise=True)
-        assert isinstance(distance_sq, Tensor)
+            self.store.put(ids, worst - problem.clean)
+        distance_sq = _distances_sq(worst, problem)
+        grad_sq = found.grad_sq
         return Perturbed(
-            found.y,
+            worst,
             targets,
             distance_sq.sqrt().mean().item(),
-            self.penalty(distance_sq.mean().item()),
-            found.mapping_sq,
+            self._penalty(distance_sq.mean().item()),
+            grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
             self.calls_y - before[0],
             self.calls_value - before[1],
             self.samples_y - before[2],
-            found.inner_steps,
-            found.stop_reason,
+            found.steps,
+            found.reason,
         )
 
-    def problem(self, inputs: Tensor, targets: Any) -> Problem:
-        """What y maximizes on a batch, and where it lives, for a method that moves y itself.
+    def joint(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Joint:
+        r"""The batch for a method that moves the model and the samples by one evaluation.
+
+        The objective is a mean, so a gradient of y is measured, and a step taken, as if its
+        :math:`n` samples were divided by :math:`\sqrt n`: a sum of squares over the steps then
+        gathers the mean over the samples of their squared gradients, whatever the size of the
+        batch. The model is evaluated in the mode it is in.
 
         Args:
             inputs: A batch, samples first; it is not modified.
             targets: What the loss compares with.
-        """
-        clean = checked_inputs(inputs, self.box)
-        model = self._bare_model()
-
-        def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
-            return self._values(y, self._losses(model, y, targets), clean)
-
-        return Problem(values, self._region, clean, targets, self._region(clean))
-
-    def start(self, problem: Problem, ids: Tensor | None = None) -> Tensor:
-        """Where y begins: as stored, or else near the clean inputs.
-
-        Args:
-            problem: Of the batch.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        if self.store is None:
-            if ids is not None:
-                raise ValueError(
-                    "ids were given but the objective has no store: construct it with "
-                    "store=PerturbationStore(...)"
-                )
-            return self._cold_start(problem.clean, problem.region)
-        if ids is None:
-            raise ValueError(
-                "the objective has a perturbation store: pass ids=, the samples' places in it"
-            )
-        start = problem.moved(self.store.get(ids))
-        return start if problem.region is None else problem.region.project_(start)
+        problem = self._problem(inputs, targets)
+        y = self._start(problem, ids).requires_grad_()
+        penalty = self._penalty(_distances_sq(y.detach(), problem).mean().item())
+        scale = math.sqrt(len(y))
+
+        def mean_value() -> Tensor:
+            scaled = y * 1.0
+            scaled.register_hook(lambda g: g * scale)  # type: ignore[no-untyped-call]
+            return problem.values(scaled).mean()
+
+        def finish() -> tuple[float, float]:
+            if self.store is not None and ids is not None:
+                self.store.put(ids, y.detach() - problem.clean)
+            return penalty, _distances_sq(y.detach(), problem).sqrt().mean().item()
+
+        return Joint(y, problem.region, mean_value, scale, finish)
 
     def loss(self, worst: Perturbed, *, advance: bool = True) -> Tensor:
         """The mean loss of a perturbed batch, with its graph: call `backward` on it.
@@ -261,14 +357,21 @@ class InputObjective(Counted, ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, t among them, what the inner loop carries on, and the store's state."""
+        kept = self._loaded
+        if self._kept is not None:
+            y, optimizer = self._kept
+            kept = {"shape": list(y.shape), "optimizer": optimizer.state_dict()}
         return {
-            "counters": self.counts(),
+            "class": type(self).__name__,
+            "counters": self.counters.state_dict(),
             "inner": self.inner.state_dict(),
+            "y": kept,
             "store": None if self.store is None else self.store.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state, bit for bit."""
+        """Go on from a saved state, bit for bit; the y optimizer does so with the next batch."""
+        check_origin(self, state_dict)
         if (state_dict["store"] is None) != (self.store is None):
             has, lacks = ("state", "objective") if self.store is None else ("objective", "state")
             raise ValueError(
@@ -277,10 +380,62 @@ class InputObjective(Counted, ABC):
             )
         if self.store is not None:
             self.store.load_state_dict(state_dict["store"])
-        self.load_counts(state_dict["counters"])
+        self.counters.load_state_dict(state_dict["counters"])
         self.inner.load_state_dict(state_dict["inner"])
+        self._kept, self._loaded = None, state_dict["y"]
 
     # How it is done.
+
+    def _problem(self, inputs: Tensor, targets: Any) -> Problem:
+        """What y maximizes on a batch, and where it lives."""
+        clean = checked_inputs(inputs, self.bounds)
+        model = self._bare_model()
+
+        def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
+            return self._values(y, self._losses(model, y, targets), clean)
+
+        return Problem(values, self._region, clean, targets, self._region(clean))
+
+    def _start(self, problem: Problem, ids: Tensor | None) -> Tensor:
+        """Where y begins: as stored, or else near the clean inputs."""
+        if self.store is None:
+            if ids is not None:
+                raise ValueError(
+                    "ids were given but the objective has no store: construct it with "
+                    "store=PerturbationStore(...)"
+                )
+            return self._cold_start(problem.clean, problem.region)
+        if ids is None:
+            raise ValueError(
+                "the objective has a perturbation store: pass ids=, the samples' places in it"
+            )
+        start = problem.moved(self.store.get(ids))
+        return start if problem.region is None else problem.region.project_(start)
+
+    def _begin(self, start: Tensor) -> tuple[Tensor, Optimizer]:
+        """The tensor y and its optimizer for a batch: new ones, or those that were kept."""
+        if self._kept is not None:
+            y, optimizer = self._kept
+            _check_same_shape(tuple(y.shape), start)
+            with torch.no_grad():
+                y.copy_(start)
+            self.inner.renew(optimizer)
+            return y, optimizer
+        y = start.requires_grad_()
+        optimizer = self.y_optimizer([y])
+        _check_y_optimizer(optimizer, y)
+        if self.per_sample:
+            check_cuttable(optimizer)
+        if self.inner.options.keep in ("auto", "nothing"):
+            return y, optimizer
+        self.inner.check_keep(optimizer)
+        if self._loaded is not None:
+            _check_same_shape(tuple(self._loaded["shape"]), start)
+            optimizer.load_state_dict(self._loaded["optimizer"])
+            self.inner.renew(optimizer)
+            self._loaded = None
+        self._kept = (y, optimizer)
+        return y, optimizer
 
     def _bare_model(self) -> nn.Module:
         """The network itself: y's gradients are not averaged over ranks."""
@@ -290,14 +445,145 @@ class InputObjective(Counted, ABC):
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
 
     def _mean_loss(self, worst: Perturbed) -> Tensor:
-        self.check_budget()
-        self.calls_x += 1
-        self.samples_x += len(worst.inputs)
+        self.counters.check_budget()
+        self.counters.count("x", len(worst.inputs))
         return self._losses(self.model, worst.inputs, worst.targets).mean()
 
     def _trial_loss(self, worst: Perturbed) -> Tensor:
         """The loss at a point that the model's optimizer only tries."""
-        self.check_budget()
+        self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
             return self._losses(self.model, worst.inputs, worst.targets).mean()
+
+
+class _Samples:
+    """The inner loop's view of a batch: one problem per sample; those that are done may leave."""
+
+    def __init__(
+        self, objective: InputObjective, problem: Problem, y: Tensor, optimizer: Optimizer
+    ) -> None:
+        self.rows_leave = objective.per_sample
+        self._problem = problem
+        self._y = y
+        self._optimizer = optimizer
+        self._counters = objective.counters
+        self._grad_scaler = objective.grad_scaler
+        self._of_mean = objective.inner.options.measure == "batch"
+        self._num_samples = len(y)
+        self._values = y.new_empty(0)
+        # Once samples have left: where they ended, and the places of the others in the batch.
+        self._ends: Tensor | None = None
+        self._places = torch.empty(0)
+        if problem.region is not None:
+            constrain(optimizer, problem.region)
+
+    def evaluate(self) -> Scalar:
+        self._counters.check_budget()
+        with torch.enable_grad():
+            values = self._problem.values(self._y)
+            if not values.requires_grad:
+                raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
+            total = values.mean() if self._of_mean else values.sum()
+            backward(total, [self._y], self._grad_scaler)
+        self._counters.count("y", len(self._y))
+        self._values = values.detach()
+        return self._mapping_sq()
+
+    def _mapping_sq(self) -> Scalar:
+        gradient = self._y.grad
+        assert gradient is not None
+        region = self._problem.region
+        # A gradient that is not finite has no mapping; its own norm tells every rank.
+        mapping = gradient
+        if region is not None and math.isfinite(gradient.sum().item()):
+            mapping = region.gradient_mapping(self._y, gradient)
+        mapping_sq = tensors.squared_norm([mapping], rowwise=self.rows_leave)
+        if not self.rows_leave:
+            divisor = 1 if self._of_mean else self._num_samples
+            mapping_sq = distributed.mean(mapping_sq / divisor, self._y)
+        if not all_finite(mapping_sq):
+            tensors.raise_non_finite([gradient])
+        return mapping_sq
+
+    def move(self) -> None:
+        if not isinstance(self._optimizer, PlayerOptimizer):
+            self._optimizer.step()
+            return
+        by_row = bool(self._optimizer.param_groups[0]["rowwise"])
+
+        def value(values: Tensor) -> Tensor:
+            if by_row:
+                return values / self._num_samples if self._of_mean else values
+            return values.mean() if self._of_mean else values.sum()
+
+        def evaluate() -> Tensor:
+            self._counters.check_budget()
+            self._counters.calls_value += 1
+            with torch.no_grad():
+                return value(self._problem.values(self._y))
+
+        self._optimizer.step(evaluate, value=value(self._values))
+
+    def release(self, done: Tensor) -> None:
+        if self._ends is None:
+            self._places = torch.arange(len(self._y), device=self._y.device)
+            self._ends = torch.empty_like(self._y, requires_grad=False)
+        gone, left = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
+        self._ends[self._places[gone]] = self._position()[gone]
+        self._y = cut_to_rows(self._optimizer, self._y, left)
+        self._problem = self._problem.take(left)
+        if self._problem.region is not None:
+            constrain(self._optimizer, self._problem.region)
+        self._places, self._values = self._places[left], self._values[left]
+
+    def answer(self) -> Tensor:
+        """Where the samples are, in the order of the batch; a tensor of its own."""
+        if self._ends is None:
+            return self._position().clone()
+        self._ends[self._places] = self._position()
+        return self._ends
+
+    def _position(self) -> Tensor:
+        """Where y is, or its average where the optimizer keeps one."""
+        optimizer = self._optimizer
+        if isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average:
+            with optimizer.averaged():
+                return self._y.detach().clone()
+        return self._y.detach()
+
+
+def _distances_sq(y: Tensor, problem: Problem) -> Tensor:
+    """The squared Euclidean distance of every sample from its clean input."""
+    distances_sq = tensors.squared_distance([y], [problem.clean], rowwise=True)
+    assert isinstance(distances_sq, Tensor)
+    return distances_sq
+
+
+def _check_y_optimizer(optimizer: object, y: Tensor) -> None:
+    """Raise unless the optimizer maximizes over y, over nothing else, and has no set of its own."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            "y_optimizer must be a function that takes [y] and returns a torch optimizer, but it "
+            f"returned {type(optimizer).__name__}: use "
+            "lambda params: torch.optim.Adam(params, lr=0.01, maximize=True), for example"
+        )
+    check_ascends(optimizer)
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    if len(params) != 1 or params[0] is not y:
+        raise ValueError(
+            "y_optimizer must return an optimizer of the tensors it is given and of no others"
+        )
+    if any(constraint is not None for constraint in constraints(optimizer)):
+        raise ValueError(
+            "the y optimizer has a set of its own: give the valid range as bounds=(low, high) to "
+            "the objective instead, or use AdversarialTraining"
+        )
+
+
+def _check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:
+    if shape != tuple(start.shape):
+        raise ValueError(
+            f"the y optimizer's state was left by a batch of shape {shape} and this one has shape "
+            f"{tuple(start.shape)}: use keep='nothing', or batches of one size (drop_last=True)"
+        )

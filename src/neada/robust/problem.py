@@ -13,21 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
+from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.sets import Box, Set
 
 __all__ = [
-    "DropoutPolicy",
+    "BatchNorm",
+    "Bounds",
     "Loss",
-    "NormPolicy",
+    "MakeOptimizer",
     "Problem",
     "check_model",
     "checked_groups",
     "checked_inputs",
     "inner_modes",
     "no_parameter_gradients",
-    "row_sums",
     "sample_losses",
     "take_rows",
     "unreduced",
@@ -94,8 +95,9 @@ def take_rows(data: Any, rows: Tensor) -> Any:
     )
 
 
-NormPolicy = Literal["frozen", "batch"]
-DropoutPolicy = Literal["off", "on"]
+BatchNorm = Literal["frozen", "batch"]
+Bounds = tuple[float | Tensor, float | Tensor]
+MakeOptimizer = Callable[[Sequence[Tensor]], Optimizer]
 
 _DROPPING = (_DropoutNd, nn.MultiheadAttention)
 
@@ -107,17 +109,19 @@ def check_model(model: object) -> None:
 
 
 @contextmanager
-def inner_modes(model: nn.Module, norm: NormPolicy, dropout: DropoutPolicy) -> Iterator[None]:
+def inner_modes(
+    model: nn.Module, batch_norm: BatchNorm, dropout: Literal["off", "on"]
+) -> Iterator[None]:
     """Inside the block the layers follow the policies; afterwards every mode is what it was.
 
     Args:
         model: The network.
-        norm: "frozen" lets normalization layers use their running statistics, which stay as they
-            are; "batch" leaves the layers in the mode they are in.
+        batch_norm: "frozen" lets normalization layers use their running statistics, which stay as
+            they are; "batch" leaves the layers in the mode they are in.
         dropout: "off" drops nothing; "on" leaves the layers in the mode they are in.
     """
     kinds: tuple[type[nn.Module], ...] = ()
-    if norm == "frozen":
+    if batch_norm == "frozen":
         kinds += (_NormBase,)
     if dropout == "off":
         kinds += _DROPPING
@@ -190,7 +194,7 @@ class Problem:
         return replace(self, clean=clean, targets=targets, region=self.region_around(clean))
 
 
-def checked_inputs(inputs: Tensor, box: Box | None) -> Tensor:
+def checked_inputs(inputs: Tensor, bounds: Box | None) -> Tensor:
     """The clean inputs of a batch, or one sentence about what is wrong with them."""
     if not isinstance(inputs, Tensor):
         raise TypeError(
@@ -203,10 +207,10 @@ def checked_inputs(inputs: Tensor, box: Box | None) -> Tensor:
     clean = inputs.detach()
     if not math.isfinite(clean.sum().item()) and (bad := int((~clean.isfinite()).sum())):
         raise ValueError(f"the inputs have {bad} NaN or infinite entries: clean the data first")
-    if box is not None and not box.contains(clean):
+    if bounds is not None and not bounds.contains(clean):
         raise ValueError(
-            f"the inputs leave the box: they are between {clean.min():g} and {clean.max():g}, "
-            f"and it is {box!r}; give the range that the inputs really have"
+            f"the inputs leave the bounds: they are between {clean.min():g} and {clean.max():g}, "
+            f"and the bounds are {bounds!r}; give the range that the inputs really have"
         )
     return clean
 
@@ -230,8 +234,3 @@ def checked_groups(
             f"{int(ids.max())}"
         )
     return ids
-
-
-def row_sums(tensor: Tensor) -> Tensor:
-    """The sum of each row, whatever the memory format."""
-    return tensor if tensor.dim() == 1 else tensor.sum(dim=tuple(range(1, tensor.dim())))

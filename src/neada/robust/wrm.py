@@ -4,12 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from neada.checks import check_number
-from neada.robust.inner import MakeOptimizer, Measure, StatePolicy, TestPolicy
-from neada.robust.objective import Bounds, InputObjective
-from neada.robust.problem import DropoutPolicy, Loss, NormPolicy, row_sums
+from neada.inner import InnerOptions
+from neada.robust.objective import InputObjective
+from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
 from neada.robust.store import PerturbationStore
 from neada.sets import Set
 from neada.stopping import GradientMapping, InnerSteps, StoppingRule
+from neada.tensors import row_sums
 
 __all__ = ["WRM"]
 
@@ -46,24 +47,16 @@ class WRM(InputObjective):
             suits inputs between 0 and 1.
         stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
             or t+1 steps.
-        measure: "sample" maximizes each sample's own objective, and the rule looks at the mean over
-            the samples of their squared gradients; "batch" is about the mean objective of the
-            batch, whose squared gradient is smaller by the batch size.
         per_sample: Stop each sample by its own gradient and take it out of the batch that is
             evaluated. Needs an optimizer that treats entries, or rows, by themselves.
-        state: What the y optimizer keeps from batch to batch: "fresh" nothing, "step" its step
-            size, "full" everything. The last two need batches of one size.
         store: Where perturbations are kept between epochs; y then starts at the clean input plus
             the stored perturbation, and `ids` must be passed.
-        norm: "frozen" lets normalization layers use their running statistics in the inner loop and
-            leaves those as they are; "batch" leaves the layers in the mode they are in.
-        dropout: "off" drops nothing in the inner loop; "on" leaves the layers in the mode they are
-            in. Dropout that a module calls as a function in its own `forward` is not switched.
-        box: The valid range of inputs, (low, high); numbers or tensors that broadcast.
-        min_inner_steps: Steps before the rule is asked.
-        max_inner_steps: A cap, for rules that may never fire.
-        test: "current" asks the rule at the current y; "last" about the gradient that the last
-            step used.
+        batch_norm: "frozen" lets normalization layers use their running statistics in the inner
+            loop and leaves those as they are; "batch" leaves the layers in the mode they are in.
+        bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
+        inner: How the inner loop goes about it: what the rule measures, what y's optimizer keeps
+            from batch to batch (that needs batches of one size), how many steps at the least and
+            the most, dropout.
 
     Attributes:
         outer_steps: The outer index t; it advances with `step`, and with `loss`.
@@ -90,34 +83,17 @@ class WRM(InputObjective):
         *,
         y_optimizer: MakeOptimizer | None = None,
         stopping: StoppingRule | None = None,
-        measure: Measure = "sample",
         per_sample: bool = False,
-        state: StatePolicy = "fresh",
         store: PerturbationStore | None = None,
-        norm: NormPolicy = "frozen",
-        dropout: DropoutPolicy = "off",
-        box: Bounds | None = None,
-        min_inner_steps: int = 1,
-        max_inner_steps: int = 100,
-        test: TestPolicy = "current",
+        batch_norm: BatchNorm = "frozen",
+        bounds: Bounds | None = None,
+        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("gamma", gamma)
-        super().__init__(
-            model,
-            loss,
-            _adam(0.01) if y_optimizer is None else y_optimizer,
-            stopping=stopping,
-            measure=measure,
-            per_sample=per_sample,
-            state=state,
-            store=store,
-            norm=norm,
-            dropout=dropout,
-            box=box,
-            min_inner_steps=min_inner_steps,
-            max_inner_steps=max_inner_steps,
-            test=test,
-        )
+        if inner.start == "random":
+            raise ValueError("start='random' is about a ball: use AdversarialTraining")
+        make = _adam(0.01) if y_optimizer is None else y_optimizer
+        super().__init__(model, loss, make, stopping, per_sample, store, batch_norm, bounds, inner)
         self.gamma = gamma
 
     @classmethod
@@ -143,21 +119,17 @@ class WRM(InputObjective):
             gamma,
             y_optimizer=_adam(lr),
             stopping=GradientMapping(scale) | InnerSteps(float),
-            measure="batch",
-            norm="batch",
-            dropout="on",
-            max_inner_steps=1_000_000,
-            test="last",
+            batch_norm="batch",
+            inner=InnerOptions(test="last", measure="batch", max_steps=1_000_000, dropout="on"),
         )
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
         return losses - self.gamma * row_sums((y - clean).square())
 
     def _region(self, clean: Tensor) -> Set | None:
-        return self.box
+        return self.bounds
 
-    def penalty(self, mean_distance_sq: float) -> float:
-        """The mean price of a perturbation."""
+    def _penalty(self, mean_distance_sq: float) -> float:
         return self.gamma * mean_distance_sq
 
 

@@ -1,6 +1,7 @@
 """The methods by name: each a choice of parts, with what it needs to know."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -8,9 +9,10 @@ from torch import Tensor
 
 from neada import optim, steppers, stopping
 from neada.checks import check_choice
+from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
-from neada.steppers.base import Stepper
+from neada.steppers import Stepper
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods"]
 
@@ -49,20 +51,28 @@ def methods() -> list[MethodInfo]:
     return [info for _, info in _METHODS.values()]
 
 
-def make_stepper(method: str, players: Players, options: dict[str, Any]) -> Stepper:
+def make_stepper(
+    method: str, players: Players, options: Mapping[str, Any] | None = None
+) -> Stepper:
     """Build the stepper of a named method.
+
+    Args:
+        method: One of those that `methods` lists.
+        players: Whom it moves.
+        options: Arguments of the method, such as `lr_x`.
 
     Raises:
         ValueError: There is no such method, or it has no such option.
     """
     check_choice("method", method, _METHODS)
     factory, _ = _METHODS[method]
-    try:
-        return factory(players, **options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise ValueError(f"method {method!r} has no such option: {error}") from error
+    known = list(inspect.signature(factory).parameters)[1:]
+    for name in options or {}:
+        if name not in known:
+            raise ValueError(
+                f"method {method!r} has no option {name!r}; it has {', '.join(known) or 'none'}"
+            )
+    return factory(players, **(options or {}))
 
 
 def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Factory]:
@@ -88,7 +98,7 @@ def _neada(players: Players, theta: float = 1e-4, history: int = 20) -> Stepper:
         _quasi_newton(players, "x", history),
         _quasi_newton(players, "y", history),
         rule,
-        min_inner_steps=0,
+        inner=InnerOptions(min_steps=0),
         deterministic=True,
         rowwise=players.rowwise,
     )
@@ -109,7 +119,7 @@ def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) 
         optim.GeneralizedAdaGrad(players.x, lr_x, **_on(players, "x")),
         optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_on(players, "y")),
         stopping.InnerSteps(),
-        state="fresh",
+        inner=InnerOptions(keep="nothing"),
         x_samples=lambda t: t + 1,
         rowwise=players.rowwise,
     )
@@ -201,22 +211,19 @@ def _tiada_amsgrad(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -
     return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, amsgrad=True, **_sets(players))
 
 
-def _register_extragradients() -> None:
-    for name, make, words in (
-        ("extragradient", steppers.Extragradient, "look ahead, then step"),
-        ("past-extragradient", steppers.PastExtragradient, "look ahead with the last gradient"),
-        ("optimistic-gda", steppers.OptimisticGDA, "twice the new gradient minus the old"),
-    ):
-
-        @_method(name, "smoothness, and a ratio of learning rates", words)
-        def build(
-            players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, make: Any = make
-        ) -> Stepper:
-            stepper: Stepper = make(players.x, players.y, lr_x, lr_y, **_sets(players))
-            return stepper
+def _register_extragradient(name: str, make: Callable[..., Stepper], words: str) -> None:
+    @_method(name, "smoothness, and a ratio of learning rates", words)
+    def build(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
+        return make(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
-_register_extragradients()
+_register_extragradient("extragradient", steppers.Extragradient, "look ahead, then step")
+_register_extragradient(
+    "past-extragradient", steppers.PastExtragradient, "look ahead with the last gradient"
+)
+_register_extragradient(
+    "optimistic-gda", steppers.OptimisticGDA, "twice the new gradient minus the old"
+)
 
 
 @_method("adaptive-extragradient", "nothing if monotone", "extragradient with an adaptive step")

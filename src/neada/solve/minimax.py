@@ -2,20 +2,20 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from neada import tensors
+from neada.inner import BudgetExhausted
 from neada.scalars import Scalar, all_true, maximum, minimum, sqrt
 from neada.sets import Set
 from neada.solve.methods import Players, make_stepper
 from neada.solve.points import Form, read_form
 from neada.solve.result import History, MinimaxResult, Status, plain, worst
-from neada.steppers import NeAda
-from neada.steppers.base import BudgetExhausted, StepInfo, Stepper
+from neada.steppers import StepInfo, Stepper
 
 __all__ = ["Solve", "check_arguments", "curves_upwards", "minimax"]
 
@@ -56,9 +56,9 @@ def curves_upwards(value: Tensor, params: list[Tensor]) -> bool:
     shift = 0.0
     for _ in range(_ITERATIONS):
         tensors.scale_(v, 1.0 / math.sqrt(float(tensors.squared_norm(v))))
-        products = torch.autograd.grad(
-            gradient, point, grad_outputs=v, retain_graph=True, allow_unused=True
-        )
+        # As the gradient of a sum: torch imports sympy for a gradient of several numbers.
+        along = torch.stack([(g * d).sum() for g, d in zip(gradient, v, strict=True)]).sum()
+        products = torch.autograd.grad(along, point, retain_graph=True, allow_unused=True)
         image = [
             torch.zeros_like(p) if h is None else h for h, p in zip(products, point, strict=True)
         ]
@@ -114,7 +114,7 @@ class Solve:
         for leaf in self.x.leaves + self.y.leaves:
             xi = torch.empty_like(leaf, requires_grad=False).normal_(generator=self.generator)
             product = self.noise_std * xi * leaf
-            value = value + (product.flatten(1).sum(1) if self.stepper.rowwise else product.sum())
+            value = value + (tensors.row_sums(product) if self.stepper.rowwise else product.sum())
         return value
 
     def size(self) -> float:
@@ -140,9 +140,9 @@ class Solve:
 
     def dependence(self) -> Status | None:
         """Whether f depends on both players at all; asked when a first gradient is zero."""
-        value = self.stepper._evaluate(self.closure)
-        self.stepper._count("x")
-        self.stepper._count("y")
+        value = self.closure()
+        self.stepper.counters.count("x")
+        self.stepper.counters.count("y")
         for form, status in ((self.x, Status.IGNORES_X), (self.y, Status.IGNORES_Y)):
             grads = torch.autograd.grad(
                 value.sum(), form.leaves, retain_graph=True, allow_unused=True
@@ -161,9 +161,8 @@ class Solve:
             ignored = self.dependence()
             if ignored is not None:
                 return ignored
-        # A nested method measures both norms after y has moved and before x does.
-        nested = isinstance(self.stepper, NeAda)
-        point = (before[0], tensors.clone(self.y.leaves) if nested else before[1])
+        after_y = self.stepper.measures_after_y
+        point = (before[0], tensors.clone(self.y.leaves) if after_y else before[1])
         self.keep_if_better(point, maximum(norm_x, norm_y))
         if callback is not None and callback(info):
             return Status.INTERRUPTED
@@ -220,7 +219,7 @@ class Solve:
             tensors.blend_(kept, new, better)
         self.best_norm = _smaller(better, norm, self.best_norm)
         if isinstance(better, Tensor):
-            self.stepper.resting = self.best_norm <= self.tol  # type: ignore[attr-defined]
+            self.stepper.rest(torch.as_tensor(self.best_norm <= self.tol))
             self.since_best = 0 if bool(better.any()) else self.since_best + 1
         else:
             self.since_best = 0 if better else self.since_best + 1
@@ -268,28 +267,30 @@ class Solve:
 
     def measure(self) -> tuple[Any, Scalar, Scalar]:
         """The value and both norms here, without noise of ours, by a fresh evaluation."""
-        budget, self.stepper.max_calls = self.stepper.max_calls, None
         std, self.noise_std = self.noise_std, 0.0
         try:
-            at_x, at_y = self.stepper._joint_gradient(self.closure)
+            at_x, at_y = self.stepper.evaluate(self.closure, within_budget=False)
         except FloatingPointError:
             return math.nan, math.nan, math.nan
         finally:
-            self.stepper.max_calls, self.noise_std = budget, std
+            self.noise_std = std
         return at_x.value, sqrt(at_x.mapping_sq), sqrt(at_y.mapping_sq)
 
     def y_is_no_maximum(self) -> bool:
-        """Whether f curves upwards in y at the answer; on a set that would prove nothing."""
-        if self.stepper._groups["y"][0][1] is not None:
-            return False
-        return curves_upwards(self.closure(), self.y.leaves)
+        """Whether f curves upwards in y at the answer, along tensors that have no set.
+
+        On a set it would prove nothing: the maximum may lie on its border.
+        """
+        free = [tensor for tensor, home in self.stepper.sets("y") if home is None]
+        return bool(free) and curves_upwards(self.closure(), free)
 
     def advice(self, status: Status) -> str:
         """What the inner loops have in common, where that explains a failure."""
         steps = self.history.inner_steps
-        if status is Status.CONVERGED or not isinstance(self.stepper, NeAda) or len(steps) < 10:
+        cap = self.stepper.max_inner_steps
+        if status is Status.CONVERGED or cap is None or len(steps) < 10:
             return ""
-        if min(steps[len(steps) // 2 :]) >= self.stepper.max_inner_steps:
+        if min(steps[len(steps) // 2 :]) >= cap:
             return (
                 "; every inner loop ended at its cap: y is hard to maximize, try another y "
                 "optimizer or a larger cap"
@@ -318,7 +319,7 @@ def minimax(
     callback: Callable[[StepInfo], bool | None] | None = None,
     progress: bool = False,
     rowwise: bool = False,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> MinimaxResult:
     r"""Find a stationary point of :math:`\min_x \max_y f(x, y)`, with f concave enough in y.
 
@@ -341,7 +342,7 @@ def minimax(
         callback: Called with every `StepInfo`; returning True ends the solve.
         progress: Show a line of progress on a terminal.
         rowwise: Every row (first dimension) of x0 and y0 is its own problem with its own stop.
-        **options: Arguments of the method, such as `lr_x`.
+        options: Arguments of the method: ``{"lr_x": 0.1}``.
 
     Returns:
         A `MinimaxResult`. Numerical trouble is a status on it, not an exception.
@@ -363,9 +364,9 @@ def minimax(
             if constraint is not None:
                 constraint.project_(form.leaves)
     players = Players(x.leaves, y.leaves, x_set, y_set, rowwise, noise is not None, tol)
-    stepper = method(players) if callable(method) else make_stepper(method, players, options)
     if callable(method) and options:
         raise ValueError(f"a method given as a function takes no options, got {sorted(options)}")
+    stepper = method(players) if callable(method) else make_stepper(method, players, options)
     stepper.max_calls = max_calls
     solve = Solve(fun, x, y, stepper, tol, noise, seed)
     return solve.run(callback, progress)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from neada import tensors
 from neada.checks import check_number
+from neada.inner import Player
 from neada.scalars import Scalar, sqrt
 from neada.sets import Set
-from neada.steppers.base import Closure, DirectStepper, Evaluation, Player
+from neada.steppers.base import Closure, DirectStepper, Evaluation
 
 __all__ = ["AdaGDA", "VRAdaGDA"]
 
@@ -73,7 +74,7 @@ class _MomentumGDA(DirectStepper):
 
     def _evaluate_pair(self, closure: Closure) -> tuple[Evaluation, Evaluation]:
         """Both gradients here; they scale the next step."""
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         grads = self._gradients("x")
         squares = self._vectors("x_squares", grads)
         torch._foreach_mul_(squares, self.decay)
@@ -188,7 +189,7 @@ class VRAdaGDA(_MomentumGDA):
         with torch.no_grad():
             for player in players:
                 tensors.copy_(self._players[player], start[player])
-        self._joint_gradient(closure)
+        self.evaluate(closure)
         before = {player: self._gradients(player) for player in players}
         with torch.no_grad():
             for player in players:

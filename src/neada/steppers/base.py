@@ -3,22 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
-from neada.checks import check_number
+from neada.checks import check_number, check_origin
+from neada.inner import Counted, Counters, Player, backward
 from neada.optim.base import PlayerOptimizer, check_rate
 from neada.optim.constrain import constraints
 from neada.scalars import Scalar, all_finite
 from neada.sets import Set
-from neada.stopping import StoppingRule
 
 __all__ = [
-    "BudgetExhausted",
     "Closure",
     "ComposedStepper",
     "DirectStepper",
@@ -32,15 +31,6 @@ __all__ = [
 
 
 Closure = Callable[[], Tensor]
-Player = Literal["x", "y"]
-_COUNTERS = (
-    *("calls_x", "calls_y", "calls_value", "samples_x", "samples_y", "outer_steps"),
-    "inner_steps",
-)
-
-
-class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
-    """The next evaluation would exceed `max_calls`; the players stand where they were."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +39,8 @@ class StepInfo:
 
     Attributes:
         value: f at the last point where a gradient was taken, one per row if there are rows.
-        grad_sq_x: The squared norm of the last x gradient.
-        grad_sq_y: The squared norm of the last gradient mapping of y.
+        grad_sq_x: The squared norm of the last x gradient; of its gradient mapping, if x has a set.
+        grad_sq_y: The squared norm of the last y gradient; of its gradient mapping, if y has a set.
         calls_x: x gradients evaluated in this step.
         calls_y: y gradients evaluated in this step.
         calls_value: Evaluations without a gradient in this step.
@@ -77,7 +67,7 @@ class Evaluation:
     mapping_sq: Scalar
 
 
-class Stepper(ABC):
+class Stepper(Counted, ABC):
     """A min-max algorithm for a player x that descends and a player y that ascends.
 
     `step(closure)` is the one verb: the closure returns f(x, y) with its graph, on whatever
@@ -92,7 +82,15 @@ class Stepper(ABC):
         calls_x, calls_y, calls_value: Evaluations so far.
         samples_x, samples_y: The same times the batch size.
         outer_steps, inner_steps: Steps of x and of y so far.
+        counters: All of these; two steppers may share one.
+        row_calls: With `rowwise`, the calls that each row has paid for; rows at rest pay nothing.
     """
+
+    measures_after_y: ClassVar[bool] = False
+    """Where the norms of `StepInfo` belong: to the x before the step and, with True, to the y after
+    it; otherwise to both players before the step."""
+    max_inner_steps: int | None = None
+    """The cap of the inner loop, where there is one."""
 
     def __init__(
         self,
@@ -115,19 +113,14 @@ class Stepper(ABC):
                 "x and y share a parameter: every tensor belongs to one player, the one that "
                 "minimizes or the one that maximizes"
             )
-        self.max_calls: int | None = None
+        self.counters = Counters()
         self.grad_scaler: torch.amp.GradScaler | None = None
-        for counter in _COUNTERS:
-            setattr(self, counter, 0)
         self._batch_size = 1
-
-    calls_x: int
-    calls_y: int
-    calls_value: int
-    samples_x: int
-    samples_y: int
-    outer_steps: int
-    inner_steps: int
+        self._resting: Tensor | None = None
+        first = self._players["x"][0]
+        num_rows = len(first) if rowwise else 0
+        self.row_calls = torch.zeros(num_rows, dtype=torch.int64, device=first.device)
+        self._paying = torch.ones(num_rows, dtype=torch.bool, device=first.device)
 
     def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
         """Take one step of the algorithm.
@@ -161,25 +154,58 @@ class Stepper(ABC):
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         """One step; returns the value, both squared norms, and why an inner loop stopped."""
 
+    def evaluate(
+        self, closure: Closure, *, within_budget: bool = True
+    ) -> tuple[Evaluation, Evaluation]:
+        """Evaluate both players' gradients, which are then in `.grad`, by one pass; counts two.
+
+        Args:
+            closure: Evaluates f(x, y) and returns it with its graph.
+            within_budget: Whether `max_calls` is respected.
+
+        Returns:
+            What is known about the gradient of x, and about that of y.
+        """
+        if within_budget:
+            self.counters.check_budget(2)
+        value = self._evaluate(closure)
+        self._fill_gradients(value, self._players["x"] + self._players["y"])
+        self._count("x")
+        self._count("y")
+        return self._measure(value, "x"), self._measure(value, "y")
+
+    def sets(self, player: Player) -> list[tuple[Tensor, Set | None]]:
+        """The tensors of a player, each with the set that it lives in (perhaps with others)."""
+        return [(p, constraint) for params, constraint in self._groups[player] for p in params]
+
+    def rest(self, rows: Tensor | None) -> None:
+        """Let some rows take no step and pay nothing from now on, where the algorithm can.
+
+        Args:
+            rows: One flag per row, true for those that rest; None for none.
+        """
+        self._resting = rows
+        self._paying = torch.ones_like(self._paying) if rows is None else ~rows
+
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, bit for bit."""
-        return {"counters": {name: getattr(self, name) for name in _COUNTERS}}
+        return {
+            "class": type(self).__name__,
+            "counters": self.counters.state_dict(),
+            "row_calls": self.row_calls.clone(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        for name in _COUNTERS:
-            setattr(self, name, state_dict["counters"][name])
+        """Go on from a saved state.
 
-    @property
-    def total_calls(self) -> int:
-        """Gradients of both players and values."""
-        return self.calls_x + self.calls_y + self.calls_value
+        Raises:
+            ValueError: The state is of another algorithm.
+        """
+        check_origin(self, state_dict)
+        self.counters.load_state_dict(state_dict["counters"])
+        self.row_calls.copy_(state_dict["row_calls"])
 
     # What the algorithms use.
-
-    def _spend(self, num_calls: int) -> None:
-        if self.max_calls is not None and self.total_calls + num_calls > self.max_calls:
-            raise BudgetExhausted
 
     def _evaluate(self, closure: Closure) -> Tensor:
         value = closure()
@@ -207,7 +233,7 @@ class Stepper(ABC):
 
     def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
         """Evaluate, and leave the gradient of one player in `.grad`."""
-        self._spend(1)
+        self.counters.check_budget()
         value = self._evaluate(closure)
         return self._backward(value, player, keep_graph)
 
@@ -216,7 +242,9 @@ class Stepper(ABC):
         self._count(player)
         return self._measure(value, player)
 
-    def _fill_gradients(self, value: Tensor, params: list[Tensor], keep_graph: bool) -> None:
+    def _fill_gradients(
+        self, value: Tensor, params: list[Tensor], keep_graph: bool = False
+    ) -> None:
         """Backward for some tensors only; frozen ones keep no gradient."""
         for param in params:
             param.grad = None
@@ -224,30 +252,12 @@ class Stepper(ABC):
         if not inputs:
             raise ValueError("a player has no tensor that requires a gradient: unfreeze one")
         total = value if value.dim() == 0 else value.sum()
-        if self.grad_scaler is not None:
-            total = self.grad_scaler.scale(total)
-        torch.autograd.backward(total, inputs=inputs, retain_graph=keep_graph)
-        if self.grad_scaler is not None:
-            for param in inputs:
-                if param.grad is not None:
-                    param.grad.div_(self.grad_scaler.get_scale())
-
-    def _joint_gradient(self, closure: Closure) -> tuple[Evaluation, Evaluation]:
-        """Evaluate, and leave both players' gradients in `.grad` by one pass; counts two calls."""
-        self._spend(2)
-        value = self._evaluate(closure)
-        self._fill_gradients(value, self._players["x"] + self._players["y"], keep_graph=False)
-        self._count("x")
-        self._count("y")
-        return self._measure(value, "x"), self._measure(value, "y")
+        backward(total, inputs, self.grad_scaler, keep_graph)
 
     def _count(self, player: Player) -> None:
-        if player == "x":
-            self.calls_x += 1
-            self.samples_x += self._batch_size
-        else:
-            self.calls_y += 1
-            self.samples_y += self._batch_size
+        self.counters.count(player, self._batch_size)
+        if self.rowwise:
+            self.row_calls += self._paying
 
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
         grad_sq = self._agreed(tensors.squared_norm(self._grads(player), self.rowwise))
@@ -273,12 +283,22 @@ class Stepper(ABC):
     def _grads(self, player: Player) -> list[Tensor]:
         return [_grad_of(p) for p in self._players[player]]
 
-    def _value_closure(self, closure: Closure) -> Closure:
-        """The closure for an optimizer that tries points: evaluations only, and counted."""
+    def _value_closure(self, closure: Closure, player: Player) -> Closure:
+        """The closure for an optimizer that tries points: evaluations only, and counted.
+
+        A row pays for a trial only if it has moved since the one before: the others have found
+        their step and wait.
+        """
+        params = self._players[player]
+        before = tensors.clone(params) if self.rowwise else []
 
         def evaluate() -> Tensor:
-            self._spend(1)
-            self.calls_value += 1
+            self.counters.check_budget()
+            self.counters.calls_value += 1
+            if self.rowwise:
+                apart = tensors.squared_distance(params, before, rowwise=True)
+                self.row_calls += self._paying & (apart != 0.0)
+                tensors.copy_(before, [param.detach() for param in params])
             with torch.no_grad():
                 return closure()
 
@@ -311,14 +331,6 @@ def check_descends(optimizer: Optimizer) -> None:
         raise ValueError(
             "torch.optim.LBFGS evaluates the loss by itself: use neada.optim.LBFGS, or an "
             "optimizer that takes one step with one gradient"
-        )
-
-
-def check_rule(rule: StoppingRule) -> None:
-    """Raise unless it is a rule."""
-    if not isinstance(rule, StoppingRule):
-        raise TypeError(
-            f"stopping must be a rule such as FixedSteps(15), not {type(rule).__name__}"
         )
 
 
@@ -367,26 +379,26 @@ class ComposedStepper(Stepper):
                 )
         self.x_optimizer = x_optimizer
         self.y_optimizer = y_optimizer
-        self.resting: Tensor | None = None
 
     def _move(
         self,
-        optimizer: Optimizer,
+        player: Player,
         closure: Closure,
         evaluation: Evaluation,
         rest: Tensor | None = None,
     ) -> None:
-        """One step of an optimizer with the gradient in `.grad` and the value handed over.
+        """One step of a player with the gradient in `.grad` and the value handed over.
 
         Rows in `rest`, and rows that the whole stepper lets rest, stay as they are.
         """
-        if self.resting is not None:
-            rest = self.resting if rest is None else rest | self.resting
+        optimizer = self.x_optimizer if player == "x" else self.y_optimizer
+        if self._resting is not None:
+            rest = self._resting if rest is None else rest | self._resting
         if not isinstance(optimizer, PlayerOptimizer):
             optimizer.step()
             return
         with optimizer.rows_at_rest(rest):
-            optimizer.step(self._value_closure(closure), value=evaluation.value)
+            optimizer.step(self._value_closure(closure, player), value=evaluation.value)
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and both optimizers."""

@@ -69,10 +69,10 @@ class Extragradient(_TwoRates):
 
     def _step(self, closure: Closure) -> _Result:
         start_x, start_y = self._points("x"), self._points("y")
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         self._put("x", start_x, self._grads("x"), -self.lr_x)
         self._put("y", start_y, self._grads("y"), self.lr_y)
-        self._joint_gradient(closure)
+        self.evaluate(closure)
         self._put("x", start_x, self._grads("x"), -self.lr_x)
         self._put("y", start_y, self._grads("y"), self.lr_y)
         self.inner_steps += 1
@@ -104,11 +104,11 @@ class PastExtragradient(_TwoRates):
     def _step(self, closure: Closure) -> _Result:
         start_x, start_y = self._points("x"), self._points("y")
         if "x_gradient" not in self._memory:
-            self._joint_gradient(closure)
+            self.evaluate(closure)
             self._remember()
         self._put("x", start_x, self._memory["x_gradient"], -self.lr_x)
         self._put("y", start_y, self._memory["y_gradient"], self.lr_y)
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         self._remember()
         self._put("x", start_x, self._memory["x_gradient"], -self.lr_x)
         self._put("y", start_y, self._memory["y_gradient"], self.lr_y)
@@ -142,7 +142,7 @@ class OptimisticGDA(_TwoRates):
     """
 
     def _step(self, closure: Closure) -> _Result:
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         for player, rate in (("x", -self.lr_x), ("y", self.lr_y)):
             gradient = self._gradients(player)  # type: ignore[arg-type]
             before = self._memory.get(f"{player}_gradient", gradient)
@@ -193,11 +193,11 @@ class AdaptiveExtragradient(DirectStepper):
     def _step(self, closure: Closure) -> _Result:
         start_x, start_y = self._points("x"), self._points("y")
         step = self.scale / sqrt(1.0 + self._memory.get("variation", 0.0))
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         first = self._gradients("x") + self._gradients("y")
         self._put("x", start_x, self._grads("x"), -step)
         self._put("y", start_y, self._grads("y"), step)
-        self._joint_gradient(closure)
+        self.evaluate(closure)
         second = self._grads("x") + self._grads("y")
         varied = self._agreed(tensors.squared_distance(second, first, self.rowwise))
         self._memory["variation"] = self._memory.get("variation", 0.0) + varied
@@ -249,11 +249,11 @@ class UniversalMirrorProx(DirectStepper):
         start_x, start_y = self._points("x"), self._points("y")
         moved_so_far = self._memory.get("movement", 0.0)
         step = self.diameter / sqrt(self.gradient_guess**2 + moved_so_far)
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         self._put("x", start_x, self._grads("x"), -step)
         self._put("y", start_y, self._grads("y"), step)
         ahead = self._points("x") + self._points("y")
-        self._joint_gradient(closure)
+        self.evaluate(closure)
         self._put("x", start_x, self._grads("x"), -step)
         self._put("y", start_y, self._grads("y"), step)
         end = self._players["x"] + self._players["y"]

@@ -48,15 +48,15 @@ class Simultaneous(ComposedStepper):
     """
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         if any(
             isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
             for optimizer in (self.x_optimizer, self.y_optimizer)
         ):
             self._move_apart(closure, at_x, at_y)
         else:
-            self._move(self.y_optimizer, closure, at_y)
-            self._move(self.x_optimizer, closure, at_x)
+            self._move("y", closure, at_y)
+            self._move("x", closure, at_x)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
 
@@ -64,10 +64,10 @@ class Simultaneous(ComposedStepper):
     def _move_apart(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
         """Each player tries its points while the other still stands where it was."""
         start = tensors.clone(self._players["x"])
-        self._move(self.x_optimizer, closure, at_x)
+        self._move("x", closure, at_x)
         end = tensors.clone(self._players["x"])
         tensors.copy_(self._players["x"], start)
-        self._move(self.y_optimizer, closure, at_y)
+        self._move("y", closure, at_y)
         tensors.copy_(self._players["x"], end)
 
 
@@ -107,11 +107,11 @@ class Alternating(ComposedStepper):
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         if self.order == "yx":
             at_y = self._gradient(closure, "y")
-            self._move(self.y_optimizer, closure, at_y)
+            self._move("y", closure, at_y)
         at_x = self._gradient(closure, "x")
-        self._move(self.x_optimizer, closure, at_x)
+        self._move("x", closure, at_x)
         if self.order == "xy":
             at_y = self._gradient(closure, "y")
-            self._move(self.y_optimizer, closure, at_y)
+            self._move("y", closure, at_y)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

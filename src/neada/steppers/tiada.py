@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.scalars import Scalar, divide, maximum
 from neada.sets import Set
@@ -101,7 +102,7 @@ class TiAda(_TimeScales):
         self.eps = eps
 
     def _step(self, closure: Closure) -> _Result:
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         sum_x = self._memory.get("x_sum", self.v0["x"] * (self.scope == "player")) + at_x.grad_sq
         sum_y = self._memory.get("y_sum", self.v0["y"] * (self.scope == "player")) + at_y.grad_sq
         self._memory["x_sum"], self._memory["y_sum"] = sum_x, sum_y
@@ -186,7 +187,7 @@ class TiAdaAdam(_TimeScales):
         self.eps = eps
 
     def _step(self, closure: Closure) -> _Result:
-        at_x, at_y = self._joint_gradient(closure)
+        at_x, at_y = self.evaluate(closure)
         self._memory["num_steps"] = count = self._memory.get("num_steps", 0) + 1
         sum_x, sum_y = self._total_second_moment("x"), self._total_second_moment("y")
         ratio = divide(sum_x, maximum(sum_x, sum_y)) ** self.alpha
@@ -210,7 +211,7 @@ class TiAdaAdam(_TimeScales):
             torch._foreach_maximum_(largest, second)
         used = self._used_second_moment(player)
         if self.rowwise:
-            rows = torch.stack([v.double().flatten(1).sum(1) for v in used]).sum(0)
+            rows = torch.stack([tensors.row_sums(v.double()) for v in used]).sum(0)
             return self._agreed(rows)
         return self._agreed(float(sum(v.sum(dtype=torch.float64).item() for v in used)))
 

@@ -1,0 +1,458 @@
+"""The inner loop: y moves until a stopping rule fires. Written once, for games and for samples.
+
+`InnerLoop.maximize` is the only place where a rule is asked. What is maximized comes as an oracle
+with three verbs: evaluate the gradient of y, move y by one step, release the rows that are done.
+Rows of a batch of games rest until the slowest is done; samples of a training batch leave it.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from neada import tensors
+from neada.checks import check_choice, check_number
+from neada.optim.base import Keep, PlayerOptimizer
+from neada.scalars import Flag, Scalar, all_true, any_true, where
+from neada.stopping import GradientMapping, InnerState, InnerSteps, StoppingRule
+
+__all__ = [
+    "BudgetExhausted",
+    "Counted",
+    "Counters",
+    "InnerLoop",
+    "InnerOptions",
+    "InnerResult",
+    "Oracle",
+    "Player",
+    "backward",
+    "check_cuttable",
+    "cut_to_rows",
+    "go_to_average",
+]
+
+Player = Literal["x", "y"]
+
+
+class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
+    """The next evaluation would exceed `max_calls`; the players stand where they were."""
+
+
+@dataclass
+class Counters:
+    """What has been evaluated and taken so far, with an optional limit.
+
+    Attributes:
+        calls_x: Gradients with respect to x.
+        calls_y: Gradients with respect to y.
+        calls_value: Evaluations without a gradient.
+        samples_x: Samples that the x gradients looked at.
+        samples_y: Samples that the y gradients looked at.
+        outer_steps: Steps of x; the outer index t.
+        inner_steps: Steps of y.
+        max_calls: Gradients and values that may be evaluated in all; None for no limit.
+
+    Example:
+        >>> counters = Counters(max_calls=2)
+        >>> counters.count("y", num_samples=32)
+        >>> counters.total_calls, counters.samples_y
+        (1, 32)
+    """
+
+    calls_x: int = 0
+    calls_y: int = 0
+    calls_value: int = 0
+    samples_x: int = 0
+    samples_y: int = 0
+    outer_steps: int = 0
+    inner_steps: int = 0
+    max_calls: int | None = None
+
+    @property
+    def total_calls(self) -> int:
+        """Gradients of both players and values."""
+        return self.calls_x + self.calls_y + self.calls_value
+
+    def check_budget(self, num_calls: int = 1) -> None:
+        """Raise `BudgetExhausted` if that many calls more would exceed the limit."""
+        if self.max_calls is not None and self.total_calls + num_calls > self.max_calls:
+            raise BudgetExhausted
+
+    def count(self, player: Player, num_samples: int = 1) -> None:
+        """Take note of a gradient of one player."""
+        if player == "x":
+            self.calls_x += 1
+            self.samples_x += num_samples
+        else:
+            self.calls_y += 1
+            self.samples_y += num_samples
+
+    def state_dict(self) -> dict[str, int]:
+        """The counts; the limit is not part of the state."""
+        return {name: count for name, count in asdict(self).items() if name != "max_calls"}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on from saved counts."""
+        for name in self.state_dict():
+            setattr(self, name, state_dict[name])
+
+
+class _Count:
+    """A counter shown as an attribute of whoever owns the counters."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: "Counted | None", kind: type) -> int:
+        count: int = getattr(Counters if owner is None else owner.counters, self._name)
+        return count
+
+    def __set__(self, owner: "Counted", count: int) -> None:
+        setattr(owner.counters, self._name, count)
+
+
+class Counted:
+    """Owns `counters` and shows them as its own attributes; assign `counters` to share them."""
+
+    counters: Counters
+    calls_x = _Count()
+    calls_y = _Count()
+    calls_value = _Count()
+    samples_x = _Count()
+    samples_y = _Count()
+    outer_steps = _Count()
+    inner_steps = _Count()
+
+    @property
+    def total_calls(self) -> int:
+        """Gradients of both players and values."""
+        return self.counters.total_calls
+
+    @property
+    def max_calls(self) -> int | None:
+        """Gradients and values that may be evaluated in all; None for no limit."""
+        return self.counters.max_calls
+
+    @max_calls.setter
+    def max_calls(self, max_calls: int | None) -> None:
+        self.counters.max_calls = max_calls
+
+
+@dataclass(frozen=True)
+class InnerOptions:
+    """How an inner loop goes about it; the defaults suit most.
+
+    Attributes:
+        keep: What the y optimizer keeps from one loop to the next: "nothing", its "step" size, or
+            "everything". "auto" is "nothing" for objectives, whose y is made anew with every batch;
+            for `NeAda` it is "step" where there is a step size to keep and "everything" elsewhere.
+        test: "current" asks the rule at the current y; "last" asks it about the gradient that the
+            last step used, as the authors' scripts do.
+        measure: For objectives: "sample" maximizes each sample's own objective, and the rule looks
+            at the mean over the samples of their squared gradients; "batch" is about the mean
+            objective of the batch, whose squared gradient is smaller by the batch size.
+        min_steps: Steps before the rule is asked; 0 is the literal criterion I.
+        max_steps: A cap, for rules that may never fire; None is 10,000 for `NeAda`, 100 for
+            objectives.
+        dropout: For objectives: "off" drops nothing in the inner loop; "on" leaves the layers in
+            the mode they are in. Dropout that a module calls as a function in its own `forward` is
+            not switched.
+        start: For `AdversarialTraining`: y starts at the "clean" input, or at a "random" point of
+            the ball.
+    """
+
+    keep: Literal["auto"] | Keep = "auto"
+    test: Literal["current", "last"] = "current"
+    measure: Literal["sample", "batch"] = "sample"
+    min_steps: int = 1
+    max_steps: int | None = None
+    dropout: Literal["off", "on"] = "off"
+    start: Literal["clean", "random"] = "clean"
+
+    def __post_init__(self) -> None:
+        check_choice("keep", self.keep, ("auto", "nothing", "step", "everything"))
+        check_choice("test", self.test, ("current", "last"))
+        check_choice("measure", self.measure, ("sample", "batch"))
+        check_choice("dropout", self.dropout, ("off", "on"))
+        check_choice("start", self.start, ("clean", "random"))
+        check_number("min_steps", self.min_steps, strict=False, whole=True)
+        if self.max_steps is not None:
+            least = max(1, self.min_steps)
+            check_number("max_steps", self.max_steps, above=least, strict=False, whole=True)
+
+
+@dataclass(frozen=True)
+class InnerResult:
+    """Where an inner loop ended, and why.
+
+    Attributes:
+        grad_sq: The squared norm of y's gradient mapping as the rule saw it last, one per row if
+            there are rows; NaN if nobody looked.
+        steps: Steps of y.
+        reason: Why there were no more.
+    """
+
+    grad_sq: Scalar
+    steps: int
+    reason: str
+
+
+class Oracle(Protocol):
+    """What is maximized over y, and what moves y.
+
+    Attributes:
+        rows_leave: Whether rows that are done leave what is evaluated, or stay in it at rest.
+    """
+
+    rows_leave: bool
+
+    def evaluate(self) -> Scalar:
+        """Leave y's gradient in place; its squared mapping, for the rows that are evaluated."""
+
+    def move(self) -> None:
+        """One step of the y optimizer, for the rows that are still on their way."""
+
+    def release(self, done: Tensor) -> None:
+        """These of the evaluated rows are done: they rest, or they leave."""
+
+
+class InnerLoop:
+    """Move y until the rule fires, and keep what is kept from one loop to the next.
+
+    Args:
+        stopping: The rule; None for criterion I or II, whichever fires first.
+        options: How the loop goes about it.
+        max_steps: The cap where the options have none.
+
+    Attributes:
+        grad_sq_x: The squared norm of the last x gradient, for rules that compare with it.
+    """
+
+    def __init__(
+        self, stopping: StoppingRule | None, options: InnerOptions, max_steps: int
+    ) -> None:
+        self.stopping = GradientMapping() | InnerSteps() if stopping is None else stopping
+        if not isinstance(self.stopping, StoppingRule):
+            raise TypeError(
+                f"stopping must be a rule such as FixedSteps(15), not {type(stopping).__name__}"
+            )
+        if not isinstance(options, InnerOptions):
+            raise TypeError(f"inner must be InnerOptions(...), not {type(options).__name__}")
+        self.options = options
+        self.max_steps = max_steps if options.max_steps is None else options.max_steps
+        self.grad_sq_x: Scalar | None = None
+
+    def maximize(
+        self, oracle: Oracle, t: int, counters: Counters, resting: Tensor | None = None
+    ) -> InnerResult:
+        """Let the oracle move y until the rule fires.
+
+        Args:
+            oracle: What is maximized, and by what.
+            t: The outer index, by which rules tighten.
+            counters: Their inner steps are counted here.
+            resting: Rows that take no part.
+        """
+        rows = _Rows(resting)
+        k = 0
+        while True:
+            if reason := self._count_says(t, k):
+                rows.finish(reason)
+                break
+            grad_sq = oracle.evaluate()
+            rows.see(grad_sq)
+            if self.options.test == "current" and self._all_done(rows, oracle, t, k, grad_sq):
+                break
+            oracle.move()
+            k += 1
+            counters.inner_steps += 1
+            if self.options.test == "last" and self._all_done(rows, oracle, t, k, grad_sq):
+                break
+        return InnerResult(rows.grad_sq, k, rows.reason())
+
+    def _count_says(self, t: int, k: int) -> str:
+        """Why to stop without looking at a gradient; empty to go on."""
+        if k < self.options.min_steps:
+            return ""
+        state = InnerState(t, k, None, self.grad_sq_x)
+        if self.stopping(state):
+            return self.stopping.reason(state)
+        return f"the cap of {self.max_steps} inner steps" if k >= self.max_steps else ""
+
+    def _all_done(self, rows: "_Rows", oracle: Oracle, t: int, k: int, grad_sq: Scalar) -> bool:
+        """Ask the rule, release the rows that are done, and say whether none is left."""
+        if k < self.options.min_steps:
+            return False
+        state = InnerState(t, k, grad_sq, self.grad_sq_x)
+        fired = self.stopping(state)
+        if oracle.rows_leave and isinstance(fired, Tensor) and not all_true(fired):
+            if any_true(fired):
+                assert isinstance(grad_sq, Tensor)
+                about = replace(state, grad_sq_y=grad_sq[fired])
+                rows.leave(fired, self.stopping.reason(about))
+                oracle.release(fired)
+            return False
+        if not oracle.rows_leave:
+            fired = rows.at_rest | fired
+            rows.at_rest = fired
+            if isinstance(fired, Tensor):
+                oracle.release(fired)
+        if all_true(fired):
+            rows.finish(self.stopping.reason(state))
+            return True
+        return False
+
+    # What is kept from one loop to the next.
+
+    def check_keep(self, optimizer: Optimizer) -> Keep:
+        """What this optimizer keeps, with "auto" resolved for a y that lives on."""
+        has_step = isinstance(optimizer, PlayerOptimizer) and bool(optimizer.step_numbers)
+        if self.options.keep == "auto":
+            return "step" if has_step else "everything"
+        if self.options.keep == "step" and not has_step:
+            raise ValueError(
+                f"keep='step' keeps a step size, and {type(optimizer).__name__} has none to keep: "
+                "use 'nothing' or 'everything'"
+            )
+        return self.options.keep
+
+    def renew(self, optimizer: Optimizer) -> None:
+        """Let an optimizer forget what it does not keep, before the next loop."""
+        keep = self.check_keep(optimizer)
+        if isinstance(optimizer, PlayerOptimizer):
+            optimizer.reset(keep=keep)
+        elif keep == "nothing":
+            optimizer.state.clear()
+
+    def observe_x_gradient(self, grad_sq_x: Scalar) -> None:
+        """Take note of the x gradient at the end of an outer step."""
+        self.stopping.observe_x_gradient(grad_sq_x)
+        self.grad_sq_x = grad_sq_x
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rule remembers, and the last x gradient."""
+        return {"stopping": self.stopping.state_dict(), "grad_sq_x": self.grad_sq_x}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.stopping.load_state_dict(state_dict["stopping"])
+        self.grad_sq_x = state_dict["grad_sq_x"]
+
+
+class _Rows:
+    """What the rows' gradients were when the rule last saw them, and why they stopped.
+
+    Attributes:
+        grad_sq: One number, or one per row; those of rows that are done stay as they were.
+        at_rest: Which rows have stopped but are still evaluated.
+    """
+
+    def __init__(self, resting: Tensor | None) -> None:
+        self.grad_sq: Scalar = torch.nan
+        self.at_rest: Flag = False if resting is None else resting
+        self._evaluated: Tensor | None = None  # their places in `grad_sq`, once some have left
+        self._reasons: dict[str, int] = {}
+
+    def see(self, grad_sq: Scalar) -> None:
+        """Take note of the rows that were evaluated."""
+        if self._evaluated is not None:
+            assert isinstance(self.grad_sq, Tensor)
+            self.grad_sq[self._evaluated] = grad_sq
+        elif isinstance(self.at_rest, Tensor) and isinstance(self.grad_sq, Tensor):
+            self.grad_sq = where(self.at_rest, self.grad_sq, grad_sq)
+        else:
+            self.grad_sq = grad_sq
+
+    def leave(self, done: Tensor, reason: str) -> None:
+        """Some of the evaluated rows are not evaluated any more."""
+        if self._evaluated is None:
+            self._evaluated = torch.arange(len(done), device=done.device)
+        self._evaluated = self._evaluated[~done]
+        self._reasons[reason] = self._reasons.get(reason, 0) + int(done.sum())
+
+    def finish(self, reason: str) -> None:
+        """The rest is done."""
+        left = 1 if self._evaluated is None else len(self._evaluated)
+        self._reasons[reason] = self._reasons.get(reason, 0) + left
+
+    def reason(self) -> str:
+        """Why the rows stopped, with numbers where the reasons differ."""
+        if len(self._reasons) == 1:
+            return next(iter(self._reasons))
+        return ", ".join(f"{reason} ({num})" for reason, num in self._reasons.items())
+
+
+# What the oracles share.
+
+
+def backward(
+    total: Tensor,
+    inputs: list[Tensor],
+    scaler: torch.amp.GradScaler | None = None,
+    keep_graph: bool = False,
+) -> None:
+    """Put the gradient of some tensors in `.grad`, and of no others; unscaled, if it was scaled."""
+    for tensor in inputs:
+        tensor.grad = None
+    scaled = total if scaler is None else scaler.scale(total)
+    torch.autograd.backward(scaled, inputs=inputs, retain_graph=keep_graph)
+    if scaler is not None:
+        for tensor in inputs:
+            if tensor.grad is not None:
+                tensor.grad.div_(scaler.get_scale())
+
+
+@torch.no_grad()
+def go_to_average(optimizer: Optimizer) -> bool:
+    """Where an optimizer keeps an average, that is its answer: go there, and say whether."""
+    if not (isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average):
+        return False
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    with optimizer.averaged():
+        answer = tensors.clone(params)
+    tensors.copy_(params, answer)
+    return True
+
+
+# Rows that leave.
+
+_ELEMENTWISE = (
+    *(torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop),
+    *(torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam),
+    *(torch.optim.Rprop, torch.optim.ASGD),
+)
+
+
+def check_cuttable(optimizer: Optimizer) -> None:
+    """Raise unless rows can leave the optimizer one by one."""
+    name = type(optimizer).__name__
+    if isinstance(optimizer, PlayerOptimizer):
+        if optimizer.uses_gradient_norm and not optimizer.param_groups[0]["rowwise"]:
+            raise ValueError(
+                f"per_sample=True stops samples one by one, and this {name} ties them together: "
+                "construct it with rowwise=True"
+            )
+    elif not isinstance(optimizer, _ELEMENTWISE):
+        raise ValueError(
+            f"per_sample=True takes finished samples out of the y optimizer, and {name} is not "
+            "known to treat every entry by itself: use Adam, SGD or one of neada.optim with "
+            "rowwise=True"
+        )
+
+
+def cut_to_rows(optimizer: Optimizer, y: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of y as a new leaf, and its optimizer with what it remembers about them."""
+    smaller = y.detach()[rows].requires_grad_()
+    smaller.grad = None if y.grad is None else y.grad[rows]
+    optimizer.param_groups[0]["params"] = [smaller]
+    memory = optimizer.state.pop(y, None)
+    if memory is not None:
+        optimizer.state[smaller] = {
+            name: entry[rows] if getattr(entry, "shape", None) == y.shape else entry
+            for name, entry in memory.items()
+        }
+    if isinstance(optimizer, PlayerOptimizer):
+        optimizer.keep_rows(rows)
+    return smaller
