@@ -5,10 +5,13 @@
 >>> result = training.train(config)
 >>> result.status.name, result.calls
 ('FINISHED', 60)
+
+The command line reads `neada.training.config` without torch, so names load when first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from neada.lazy import lazy_names
 
 if TYPE_CHECKING:
     from neada.training.config import TrainConfig
@@ -28,12 +31,8 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # The command line reads `config` without torch, which all other modules import.
-    if name in __all__:
-        for module in ("config", "record", "loop", "evaluation"):
-            found = getattr(importlib.import_module(f"neada.training.{module}"), name, None)
-            if found is not None:
-                return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    "neada.training",
+    __all__,
+    [f"neada.training.{module}" for module in ("config", "record", "evaluation", "loop")],
+)

@@ -84,7 +84,7 @@ def chunks(
     Raises:
         Interrupted: `interrupted` said so.
     """
-    for batch in zip(inputs.split(_CHUNK), targets.split(_CHUNK), strict=True):
+    for batch in zip(torch.split(inputs, _CHUNK), torch.split(targets, _CHUNK), strict=True):
         if interrupted():
             raise Interrupted
         yield batch

@@ -14,6 +14,7 @@ from neada.data import Dataset
 from neada.inner import InnerOptions
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
+from neada.robust.objective import InputObjective
 from neada.sets import Set, Simplex
 from neada.steppers import TiAda
 from neada.training.config import TrainConfig
@@ -35,7 +36,7 @@ STORE_FILE = "perturbations.npy"
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
 _TIADA_RATE = 0.1
-Objective: TypeAlias = robust.WRM | robust.AdversarialTraining | robust.GroupDRO
+Objective: TypeAlias = InputObjective | robust.GroupDRO
 
 
 def make_game(config: TrainConfig, model: nn.Module, data: Dataset) -> "Game":
@@ -61,22 +62,18 @@ class Game(ABC):
 
     def open(self, folder: Path | None) -> None:
         """Open the store of perturbations, if they persist: in the run's folder or in memory."""
-        config = self._config
-        if isinstance(self.objective, robust.GroupDRO):
-            return
-        if config.warm_start == "none" and config.method != "tiada":
-            return
-        path = folder / STORE_FILE if folder and config.warm_start == "disk" else None
-        inputs = self._inputs
-        self.objective.store = robust.PerturbationStore(
-            len(inputs), inputs.shape[1:], inputs.dtype, path
-        )
+        where, inputs = self._config.warm_start, self._inputs
+        persist = where != "none" or self._config.method == "tiada"
+        if persist and isinstance(self.objective, InputObjective):
+            path = folder / STORE_FILE if folder and where == "disk" else None
+            self.objective.store = robust.PerturbationStore(
+                len(inputs), inputs.shape[1:], inputs.dtype, path
+            )
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move both players on a batch."""
-        if self.objective.side == "groups":
-            return self._step(inputs, targets, groups)
-        return self._step(inputs, targets, None if self._store is None else ids)
+        side = {"groups": groups, "ids": None if self._store is None else ids}
+        return self._step(inputs, targets, side[self.objective.side])
 
     def commit(self) -> None:
         """Make the stored perturbations permanent."""
@@ -85,8 +82,7 @@ class Game(ABC):
 
     @property
     def _store(self) -> robust.PerturbationStore | None:
-        store: robust.PerturbationStore | None = getattr(self.objective, "store", None)
-        return store
+        return self.objective.store if isinstance(self.objective, InputObjective) else None
 
     @property
     @abstractmethod
@@ -99,7 +95,7 @@ class Game(ABC):
         """Steps of the model so far."""
 
     @abstractmethod
-    def _step(self, inputs: Tensor, targets: Tensor, side: Tensor | None) -> RobustInfo: ...
+    def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo: ...
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -136,7 +132,7 @@ class Nested(Game):
         """Steps of the model so far."""
         return self.objective.outer_steps
 
-    def _step(self, inputs: Tensor, targets: Tensor, side: Tensor | None) -> RobustInfo:
+    def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo:
         return self.objective.step(self.x_optimizer, inputs, targets, side)
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,7 +178,7 @@ class Together(Game):
         """Steps of the model so far."""
         return self.stepper.outer_steps
 
-    def _step(self, inputs: Tensor, targets: Tensor, side: Tensor | None) -> RobustInfo:
+    def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo:
         joint = self.objective.joint(inputs, targets, side)
         stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
         stepper.load_state_dict(self.stepper.state_dict())
