@@ -12,6 +12,8 @@ import pytest
 
 from neada import experiments
 from neada.cli import main
+from neada.cli.arguments import in_flags
+from neada.cli.main import COMMANDS
 from neada.runs import Run
 
 
@@ -42,11 +44,11 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
         (["reproduce", "quadratik"], "did you mean 'quadratic'?"),
         (["reproduce", "zzzzzz"], "must be one of 'quadratic', 'mccormick'"),
         (["reproduce", "--scale", "hug"], "must be one of 'quick', 'standard', 'paper'"),
-        (["reproduce", "--seeds", "-3"], "--seeds must be at least 1, got -3"),
-        (["reproduce", "--seeds", "many"], "--seeds must be a whole number, got 'many'"),
-        (["reproduce", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["reproduce", "--seeds", "-3"], "--seeds must be a whole number at least 1, got -3"),
+        (["reproduce", "--seeds", "many"], "--seeds must be a whole number at least 1, got 'many'"),
+        (["reproduce", "--jobs", "0"], "--jobs must be a whole number at least 1, got 0"),
         (
-            ["reproduce", "lemma", "--budget", "9"],
+            ["reproduce", "lemma", "--max-calls", "9"],
             "mnist-dro, and not for lemma",
         ),
         (["reproduce", "--sead", "1"], "unrecognized arguments: --sead"),
@@ -55,10 +57,10 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
         (["solve"], "required: PROBLEM"),
         (["solve", "mcormick"], "did you mean 'mccormick'?"),
         (["solve", "mccormick", "--method", "nada"], "did you mean 'neada'?"),
-        (["solve", "mccormick", "--tol", "-1"], "--tol must be positive and finite"),
-        (["solve", "mccormick", "--tol", "nan"], "--tol must be positive and finite"),
+        (["solve", "mccormick", "--tol", "-1"], "--tol must be a number greater than 0, got -1.0"),
+        (["solve", "mccormick", "--tol", "nan"], "--tol must be a number greater than 0, got nan"),
         (["solve", "mccormick", "--plot", "a.txt"], "--plot writes .png or .svg"),
-        (["solve", "mccormick", "--lr-y", "1"], "lr_y"),
+        (["solve", "mccormick", "--lr-y", "1"], "has no option '--lr-y'"),
         (["completion", "fsh"], "did you mean 'zsh'?"),
     ],
 )
@@ -219,10 +221,40 @@ def test_help_has_examples_and_every_command(capsys: pytest.CaptureFixture[str])
     assert "exit codes:" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [[], ["train"], ["data"], ["reproduce"], ["solve"]])
+def test_help_needs_no_torch(arguments: list[str]) -> None:
+    script = (
+        "import sys; from neada.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: sys.exit(3 * any(m in sys.modules for m in ('torch', 'numpy')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments, "--help"], capture_output=True, check=False
+    )
+    assert done.returncode == 0 and done.stdout.startswith(b"usage: neada")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: neada {name}")
+
+
+def test_sentences_speak_of_flags() -> None:
+    names = ["regularizer", "method", "inner_steps", "max_calls", "data"]
+    said = "use method='gdmax' with inner_steps=1, or regularizer='kl'"
+    assert in_flags(said, names) == "use --method gdmax with --inner-steps 1, or --regularizer kl"
+    assert in_flags("data must be one of 'a'", names) == "--data must be one of 'a'"
+    said = "the data are not those of the max_calls"
+    assert in_flags(said, names) == "the data are not those of the --max-calls"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion_knows_the_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
-    assert "reproduce" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    assert "reproduce" in script and "max-calls" in script
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

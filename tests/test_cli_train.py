@@ -14,8 +14,18 @@ import pytest
 from neada.cli import main
 
 SYNTHETIC = [
-    *("train", "--data", "synthetic", "--lr-x", "0.02", "--budget", "150", "--eval-eps", "0.3,0.5"),
-    *("--method", "adam-2", "--lr-y", "0.05"),
+    *(
+        "train",
+        "--data",
+        "synthetic",
+        "--lr-x",
+        "0.02",
+        "--max-calls",
+        "150",
+        "--eval-eps",
+        "0.3,0.5",
+    ),
+    *("--method", "gdmax", "--inner-steps", "2", "--lr-y", "0.05"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -33,7 +43,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    options = ["--budget", "150", "--method", "adam-2", "--lr-x", "0.005", "--eval-eps", "0.05,0.1"]
+    options = ["--max-calls", "150", "--method", "gdmax", "--inner-steps", "2"]
+    options += ["--lr-x", "0.005", "--eval-eps", "0.05,0.1"]
     done = subprocess.run(
         command("train", *options),
         capture_output=True,
@@ -48,14 +59,14 @@ def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     clean, *attacked = (float(number) for number in numbers.split()[1:])
     assert clean > 85.0
     assert clean >= attacked[0] > 50.0
-    folder = tmp_path / "runs" / "train" / "digits-wrm-adam-2-0"
+    folder = tmp_path / "runs" / "train" / "digits-wrm-gdmax-2-adam-seed-0"
     assert f"run: {folder}" in done.stdout
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["calls"] == 150 and round(100 * last["test_clean"], 1) == clean
 
 
 def test_a_terminated_training_exits_130_and_goes_on(tmp_path: Path) -> None:
-    arguments = [*SYNTHETIC, "--budget", "1500", "--out", str(tmp_path / "run")]
+    arguments = [*SYNTHETIC, "--max-calls", "1500", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
         command(*arguments, "--checkpoint-seconds", "0.01"),
         stdout=subprocess.PIPE,
@@ -89,7 +100,7 @@ def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str])
 def test_a_run_is_replaced_only_by_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*SYNTHETIC, "--budget", "9", "--out", str(tmp_path), "--quiet"]
+    arguments = [*SYNTHETIC, "--max-calls", "9", "--out", str(tmp_path), "--quiet"]
     assert main(arguments) == 0
     assert main(arguments) == 2
     assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
@@ -99,7 +110,7 @@ def test_a_run_is_replaced_only_by_force(
 def test_a_loss_that_is_not_finite_exits_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*SYNTHETIC, "--method", "sgd-1", "--lr-x", "1e38", "--out", str(tmp_path)]
+    arguments = [*SYNTHETIC, "--x-optimizer", "sgd", "--lr-x", "1e38", "--out", str(tmp_path)]
     assert main([*arguments, "--quiet"]) == 1
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1 and "finite" in errors
@@ -108,7 +119,7 @@ def test_a_loss_that_is_not_finite_exits_1(
 def test_resuming_where_nothing_is_begins_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*SYNTHETIC, "--budget", "20", "--out", str(tmp_path / "new"), "--quiet"]
+    arguments = [*SYNTHETIC, "--max-calls", "20", "--out", str(tmp_path / "new"), "--quiet"]
     assert main([*arguments, "--resume"]) == 0
     assert "holds no run to resume: one begins there" in capsys.readouterr().err
     assert main([*arguments, "--resume"]) == 0
@@ -120,18 +131,22 @@ def test_resuming_where_nothing_is_begins_and_says_so(
     [
         (["--data", "mnits"], "did you mean 'mnist'?"),
         (["--model", "cn"], "did you mean 'cnn'?"),
-        (["--method", "adam"], "there is no method 'adam'"),
+        (["--method", "adam-15"], "--method must be one of 'neada', 'gdmax', 'tiada'"),
+        (["--y-optimizer", "adm"], "there is no --y-optimizer 'adm'; did you mean 'adam'?"),
+        (["--inner-steps", "3"], "--inner-steps 3 is for method 'gdmax', and not for 'neada'"),
         (["--objective", "wmr"], "did you mean 'wrm'?"),
         (["--eval-eps", "0.1;0.2"], "numbers with commas"),
         (["--eval-eps", "-1"], "at least 0"),
-        (["--budget", "0"], "--budget must be at least 1"),
-        (["--gamma", "-2"], "--gamma must be positive"),
-        (["--method", "tiada", "--norm", "frozen"], "tiada has none"),
+        (["--max-calls", "0"], "--max-calls must be a whole number at least 1, got 0"),
+        (["--gamma", "-2"], "--gamma must be a number greater than 0, got -2.0"),
+        (["--method", "tiada", "--batch-norm", "frozen"], "'tiada' has none"),
+        (["--method", "tiada", "--per-sample"], "--per-sample is for method 'neada' or 'gdmax'"),
+        (["--regularizer", "none"], "use --method gdmax with --inner-steps 1"),
         (["--data", "synthetic", "--model", "cnn"], "needs images"),
         (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
         (["--data", "missing.npz"], "missing.npz"),
         (["--eval-eps", "0.1,0.1000001"], "must differ in six digits"),
-        (["--adjustment", "-1"], "--adjustment must be at least 0"),
+        (["--adjustment", "-1"], "--adjustment must be a number at least 0, got -1.0"),
         (["--resume", "--overwrite"], "give one of them"),
     ],
     ids=str,
@@ -170,7 +185,7 @@ def test_attack_measures_what_training_did(
     ("arguments", "words"),
     [
         (["--attack", "fgms"], "did you mean 'fgsm'?"),
-        (["--attack", ","], "choose from fgsm, pgd"),
+        (["--attack", ","], "must be one of 'fgsm', 'pgd'"),
         (["--part", "held-out"], "--part"),
         (["--eps", "x"], "numbers with commas"),
     ],
@@ -196,7 +211,7 @@ def test_a_damaged_checkpoint_is_a_warning_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     often = ["--checkpoint-seconds", "0.001"]
-    assert main([*SYNTHETIC, *often, "--budget", "30", "--out", str(tmp_path), "--quiet"]) == 0
+    assert main([*SYNTHETIC, *often, "--max-calls", "30", "--out", str(tmp_path), "--quiet"]) == 0
     newest = sorted(tmp_path.glob("checkpoint-*.pt"))[-1]
     newest.write_bytes(b"rubbish")
     assert main(["attack", str(tmp_path), "--samples", "20"]) == 0
@@ -245,7 +260,7 @@ def test_data_that_cannot_be_drawn_are_refused(
     assert main(["data", str(path), "--sheet", str(tmp_path / "own.png")]) == 2
     assert "shows images" in capsys.readouterr().err
     assert main(["data", "synthetic", "--sheet", "points.jpg"]) == 2
-    arguments = ["train", "--data", str(path), "--budget", "30", "--out", str(tmp_path / "run")]
+    arguments = ["train", "--data", str(path), "--max-calls", "30", "--out", str(tmp_path / "run")]
     assert main([*arguments, "--quiet"]) == 0
 
 

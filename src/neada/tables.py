@@ -18,13 +18,13 @@ To add a thing, write its function or class and add one entry:
 - `METHODS` of training: a class of `neada.training.players`, and fields likewise;
 - `OPTIMIZERS` of training: an optimizer of torch, or one with the same arguments, and its usual
   learning rates;
-- `EXPERIMENTS`: a module of `neada.experiments` with the same name.
+- `EXPERIMENTS`: a module of `neada.experiments`, its name with hyphens, in the order of the paper.
 """
 
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 __all__ = [
     "ATTACKS",
@@ -39,6 +39,7 @@ __all__ = [
     "Entry",
     "ModelEntry",
     "OptimizerEntry",
+    "Scale",
     "resolve",
 ]
 
@@ -198,8 +199,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     "adagrad": OptimizerEntry("torch.optim:Adagrad", "AdaGrad", lr_x=1e-2, lr_y=0.1),
 }
 
-SCALES = ("quick", "standard", "paper")
-EXPERIMENTS = (
+EXPERIMENTS: tuple[str, ...] = (
     "quadratic",
     "mccormick",
     "synthetic-dro",
@@ -212,3 +212,6 @@ EXPERIMENTS = (
     "agnostic",
     "errata",
 )
+Scale = Literal["quick", "standard", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+"""How long experiments may take: seconds each, minutes, as long as the paper's."""

@@ -135,11 +135,9 @@ def add_report(parser: Parser) -> None:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from neada.experiments.runner import last_request
-
     if not args.folder.is_dir():
         raise UsageError(f"{args.folder} is no folder: give the one that `reproduce --out` filled")
-    if last_request(args.folder) is None:
+    if neada.experiments.last_request(args.folder) is None:
         raise UsageError(
             f"{args.folder} holds no reproduction: give a folder that `neada reproduce` filled"
         )
