@@ -19,7 +19,7 @@ from neada.files import encode, replacing
 from neada.training.config import Option
 
 if TYPE_CHECKING:
-    from neada import MinimaxResult
+    from neada.solve import MinimaxResult
 
 __all__ = ["add_info", "add_methods", "add_problems", "add_solve"]
 
