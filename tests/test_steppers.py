@@ -406,3 +406,12 @@ def test_an_optimizer_with_the_wrong_sign_is_refused(stepper: Any) -> None:
         stepper(SGD([x], maximize=True), SGD([y], maximize=True))
     with pytest.raises(ValueError, match="LBFGS cannot maximize, so it cannot move y"):
         stepper(SGD([x]), torch.optim.LBFGS([y]))
+
+
+def test_a_state_names_the_class_it_is_from() -> None:
+    x, y = leaf(1.0), leaf(0.5)
+    saved = steppers.Extragradient([x], [y], 0.1, 0.1).state_dict()
+    with pytest.raises(ValueError, match="was not saved by TiAda but by Extragradient"):
+        steppers.TiAda([x], [y]).load_state_dict(saved)
+    again = steppers.Extragradient([x], [y], 0.1, 0.1)
+    again.load_state_dict(saved)
