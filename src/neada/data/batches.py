@@ -1,12 +1,13 @@
 """Batches of tensors in memory, shuffled by seed, that can go on from any batch."""
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from neada.checks import check_number
 
 __all__ = ["Batches"]
 
@@ -22,8 +23,8 @@ class Batches:
     numbers, and any of them can be sought.
 
     Args:
-        x: Inputs, one per row.
-        y: Targets, one per row.
+        inputs: One per row.
+        targets: One per row.
         batch_size: Samples in a batch; the last batch of an epoch may be smaller.
         seed: Which orders.
         shuffle: Whether to shuffle; otherwise every epoch has the order of the rows.
@@ -37,21 +38,21 @@ class Batches:
 
     Example:
         >>> import torch
-        >>> x = torch.arange(10.0).reshape(5, 2)
-        >>> batches = Batches(x, torch.arange(5), 2, seed=0)
+        >>> points = torch.arange(10.0).reshape(5, 2)
+        >>> batches = Batches(points, torch.arange(5), 2, seed=0)
         >>> [len(inputs) for inputs, targets, ids in batches]
         [2, 2, 1]
         >>> batches.epoch, batches.batch
         (1, 0)
         >>> inputs, targets, ids = next(batches.endless())
-        >>> bool((inputs == x[ids]).all()), batches.state_dict()["batch"]
+        >>> bool((inputs == points[ids]).all()), batches.state_dict()["batch"]
         (True, 1)
     """
 
     def __init__(
         self,
-        x: Tensor,
-        y: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
         batch_size: int,
         *,
         seed: int = 0,
@@ -60,10 +61,12 @@ class Batches:
         start: tuple[int, int] = (0, 0),
         extras: Sequence[Tensor] = (),
     ) -> None:
-        self._tensors = (x, y, *extras)
+        self._tensors = (inputs, targets, *extras)
         self._size = _check_tensors(self._tensors)
-        self.batch_size = _whole("batch_size", batch_size, 1)
-        self.seed = _whole("seed", seed, 0)
+        check_number("batch_size", batch_size, above=1, strict=False, whole=True)
+        check_number("seed", seed, above=0, strict=False, whole=True)
+        self.batch_size = int(batch_size)
+        self.seed = int(seed)
         self.shuffle = shuffle
         self.drop_last = drop_last
         whole, rest = divmod(self._size, self.batch_size)
@@ -98,11 +101,11 @@ class Batches:
             epoch: Its epoch, from 0.
             batch: Its number within the epoch, from 0.
         """
-        epoch, batch = _whole("epoch", epoch, 0), _whole("batch", batch, 0)
+        for name, number in (("epoch", epoch), ("batch", batch)):
+            check_number(name, number, above=0, strict=False, whole=True)
         if batch >= self._num_batches:
             raise ValueError(f"an epoch has {self._num_batches} batches, there is no batch {batch}")
-        self.epoch = epoch
-        self.batch = batch
+        self.epoch, self.batch = int(epoch), int(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it refers to."""
@@ -137,12 +140,12 @@ class Batches:
     def _next(self) -> tuple[Tensor, ...]:
         begin = self.batch * self.batch_size
         ids = self._permutation()[begin : begin + self.batch_size].clone()
-        x, y, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
+        inputs, targets, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
         # Before the batch is handed out, so that a position saved while it is used is the next one.
         self.batch += 1
         if self.batch == self._num_batches:
             self.epoch, self.batch = self.epoch + 1, 0
-        return (x, y, ids, *extras)
+        return (inputs, targets, ids, *extras)
 
     def _permutation(self) -> Tensor:
         """The order of the present epoch, made once."""
@@ -179,13 +182,3 @@ def _check_tensors(tensors: Sequence[Tensor]) -> int:
                 "move them together"
             )
     return len(tensors[0])
-
-
-def _whole(name: str, value: int, smallest: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, got {value!r}") from None
-    if number < smallest:
-        raise ValueError(f"{name} must be at least {smallest}, got {value!r}")
-    return number
