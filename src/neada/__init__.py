@@ -74,4 +74,4 @@ __all__ = [
     "training",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.1.0"
