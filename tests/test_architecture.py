@@ -190,6 +190,8 @@ before = (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),
           threading.active_count(), dict(os.environ), torch.is_grad_enabled())
 loaded = set(sys.modules)
 import neada
+for name in neada.__all__:
+    getattr(neada, name)
 after = (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),
          torch.get_default_dtype(), torch.get_num_threads(), os.getcwd(),
          threading.active_count(), dict(os.environ), torch.is_grad_enabled())
@@ -218,6 +220,36 @@ def test_importing_changes_nothing_and_brings_nothing_heavy() -> None:
     assert not loaded & set(NOT_IMPORTED)
     outside = {name for name in loaded if name not in sys.stdlib_module_names}
     assert outside <= {"neada", "torch", "numpy"}
+
+
+LIGHT = {
+    "import neada": ("import neada, neada.tables, neada.checks, neada.files", {"torch", "numpy"}),
+    "help": ("from neada.cli import main; main(['--help'])", {"torch", "numpy"}),
+    "help of train": ("from neada.cli import main; main(['train', '--help'])", {"torch", "numpy"}),
+    "minimax": (
+        "import neada; assert neada.minimax(lambda x, y: x**2 + x * y - y**2, 1.0, 0.0).success",
+        {"sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_start_loads_nothing_heavy(name: str) -> None:
+    code, heavy = LIGHT[name]
+    result = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; sys.stderr.write(' '.join(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+    )
+    assert not set(result.stderr.split()) & heavy
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'neada' has no attribute 'maximin'"):
+        _ = neada.maximin
+    assert set(neada.__all__) <= set(dir(neada))
 
 
 def test_the_version_is_the_one_that_is_built() -> None:
