@@ -34,7 +34,7 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --budget 4000 --jobs 2 \
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 \
 	  --write docs/benchmarks-minimax.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write docs/benchmarks-figures.md
 	$(BIN)/python benchmarks/batches.py --write docs/benchmarks-batches.md

@@ -52,9 +52,9 @@ def page(rounds: int) -> str:
     lines = [
         "# Benchmarks: start-up",
         "",
-        f"Written by `benchmarks/startup.py`. CPU time of whole processes: the median over {rounds} "
-        "rounds of (the process) / (a process that only imports torch, in the same round). A target "
-        f"that is missed is in bold. {platform.machine()}, torch {torch.__version__}, Python "
+        "Written by `benchmarks/startup.py`. CPU time of whole processes: the median over "
+        f"{rounds} rounds of (the process) / (a process that only imports torch, in the same "
+        f"round). A target that is missed is in bold. {platform.machine()}, torch {torch.__version__}, Python "
         f"{platform.python_version()}.",
         "",
         "| process | CPU seconds | of `import torch` | target |",
