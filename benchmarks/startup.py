@@ -54,8 +54,8 @@ def page(rounds: int) -> str:
         "",
         "Written by `benchmarks/startup.py`. CPU time of whole processes: the median over "
         f"{rounds} rounds of (the process) / (a process that only imports torch, in the same "
-        f"round). A target that is missed is in bold. {platform.machine()}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}.",
+        f"round). A target that is missed is in bold. {platform.machine()}, torch "
+        f"{torch.__version__}, Python {platform.python_version()}.",
         "",
         "| process | CPU seconds | of `import torch` | target |",
         "|---|---|---|---|",
