@@ -3,20 +3,25 @@ PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+# Two stamps: what `make demo` needs, and on top of it the tools for tests, types and docs.
+READY_DEMO := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
+PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 # One torch thread per worker: two workers on two cores are faster than two threads each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: demo test test-slow lint docs bench clean
 
-demo: $(READY)
+demo: $(READY_DEMO)
 	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
 
 test: lint
 	$(PYTEST) -n $(JOBS) -q
 
+# The slow tests too, with coverage: the table that docs/coverage.md includes.
 test-slow: $(READY)
-	$(PYTEST) -n $(JOBS) -q -m "slow or not slow"
+	$(PYTEST) -n $(JOBS) -q -m "slow or not slow" --cov --no-cov-on-fail \
+	  --cov-report=markdown:docs/coverage.txt
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -29,19 +34,24 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --budget 4000 --jobs 2 \
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 \
 	  --write docs/benchmarks-minimax.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write docs/benchmarks-figures.md
 	$(BIN)/python benchmarks/batches.py --write docs/benchmarks-batches.md
 	$(BIN)/python benchmarks/robust_steps.py --write docs/benchmarks-robust.md
 
 clean:
-	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist docs/_build .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	  .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml constraints.txt
+$(READY_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "neada needs Python 3.11 or newer; set PYTHON=python3.11 (or newer)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP_INSTALL) -e ".[cli,plots,data]"
+	@touch $@
+
+$(READY): $(READY_DEMO)
+	$(PIP_INSTALL) -e ".[dev]"
 	@touch $@

@@ -1,6 +1,7 @@
 """Gradient calls of every method on the zoo against grid-tuned GDA, and two comparisons of time.
 
-    python benchmarks/minimax_calls.py [--budget N] [--rounds N] [--jobs N] [--quick] [--write FILE]
+    python benchmarks/minimax_calls.py [--max-calls N] [--rounds N] [--jobs N] [--quick]
+                                       [--write FILE]
 
 Calls are counted, so they do not depend on the machine and are shared out over `--jobs` processes.
 Times are taken afterwards, by one process with one thread, and never stand alone: what is reported
@@ -37,7 +38,7 @@ class Plan(NamedTuple):
 
     methods: list[str]
     problems: list[str]
-    budget: int
+    max_calls: int
     gda_steps: int
     rounds: int
     rows: int
@@ -55,7 +56,7 @@ class Tuned(NamedTuple):
 # Calls.
 
 
-def calls_of(method: str, problem_name: str, budget: int) -> int | None:
+def calls_of(method: str, problem_name: str, max_calls: int) -> int | None:
     """Gradients and values until both norms are at most the tolerance; None if they never are."""
     problem = problems.make(problem_name)
     result = neada.minimax(
@@ -66,7 +67,7 @@ def calls_of(method: str, problem_name: str, budget: int) -> int | None:
         x_set=problem.x_set,
         y_set=problem.y_set,
         tol=TOL,
-        max_calls=budget,
+        max_calls=max_calls,
     )
     return result.total_calls if result.success else None
 
@@ -117,7 +118,7 @@ def count_calls(plan: Plan) -> dict[tuple[str, str], Any]:
     for name in plan.problems:
         tasks[TUNED, name] = (tuned_gda, (name, plan.gda_steps))
         for method in plan.methods:
-            tasks[method, name] = (calls_of, (method, name, plan.budget))
+            tasks[method, name] = (calls_of, (method, name, plan.max_calls))
     cells = {}
     for done, (cell, found) in enumerate(_run(tasks, plan.jobs), start=1):
         cells[cell] = found
@@ -154,7 +155,7 @@ def calls_section(plan: Plan) -> list[str]:
         "",
         "Gradients of both players and values (`MinimaxResult.total_calls`, which includes the "
         f"fresh evaluation that verifies the answer) until both norms are at most {TOL:g}, every "
-        f"method with its default settings; - is not solved within {plan.budget:,} calls. "
+        f"method with its default settings; - is not solved within {plan.max_calls:,} calls. "
         f'"{TUNED}" is simultaneous projected gradient descent ascent with the best of '
         f"{len(LRS_X)} x {len(RATIOS)} pairs of a learning rate of x from {LRS_X[0]:g} to "
         f"{LRS_X[-1]:g} and a ratio of learning rates from {RATIOS[0]:g} to {RATIOS[-1]:g}, two "
@@ -200,27 +201,29 @@ def calls_section(plan: Plan) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=int, default=20_000, help="calls before giving up")
+    parser.add_argument("--max-calls", type=int, default=20_000, help="calls before giving up")
     parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
     parser.add_argument("--jobs", type=int, default=2, help="processes that count calls")
     parser.add_argument("--quick", action="store_true", help="a few cells only, to see it run")
     parser.add_argument("--write", type=Path, help="also write the page to this file")
     arguments = parser.parse_args()
-    for name in ("budget", "rounds", "jobs"):
+    for name in ("max_calls", "rounds", "jobs"):
         if getattr(arguments, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(arguments, name)}")
+            parser.error(
+                f"--{name.replace('_', '-')} must be at least 1, got {getattr(arguments, name)}"
+            )
     torch.set_num_threads(1)
     methods = [info.name for info in neada.methods()]
     names = [name for name in problems.names() if problems.make(name).deterministic]
-    plan = Plan(methods, names, arguments.budget, 40_000, arguments.rounds, 1000, arguments.jobs)
+    plan = Plan(methods, names, arguments.max_calls, 40_000, arguments.rounds, 1000, arguments.jobs)
     if arguments.quick:
         few = [DEFAULT, "gda", "tiada"]
         plan = Plan(few, ["quadratic", "mccormick", "ball_constrained"], 500, 500, 1, 20, 1)
     lines = [
         "# Benchmarks: calls to a solution",
         "",
-        f"Written by `python benchmarks/minimax_calls.py --budget {plan.budget}`. Calls are exact "
-        "and the same on every machine; times are not, so they are ratios within a round. "
+        f"Written by `python benchmarks/minimax_calls.py --max-calls {plan.max_calls}`. Calls are "
+        "exact and the same on every machine; times are not, so they are ratios within a round. "
         f"{platform.machine()}, one thread, torch {torch.__version__}, "
         f"Python {platform.python_version()}.",
         "",

@@ -1,6 +1,6 @@
 """The zoo with the default method, then three small problems with every one-player optimizer.
 
-    python examples/zoo.py [--budget N]
+    python examples/zoo.py [--max-calls N]
 
 A call is one gradient or one value. A problem counts as solved when the norm of the gradient
 mapping (of the gradient, without a set) is at most 1e-6 at the point the method answers with.
@@ -105,9 +105,9 @@ def methods(problem: Problem) -> list[tuple[str, type[Any], dict[str, Any]]]:
 
 
 def calls_to_tolerance(
-    problem: Problem, make: type[Any], kwargs: dict[str, Any], budget: int
+    problem: Problem, make: type[Any], kwargs: dict[str, Any], max_calls: int
 ) -> int | None:
-    """Gradients and values until the answer is good enough; None if the budget ends first."""
+    """Gradients and values until the answer is good enough; None if the calls end first."""
     w = problem.start.clone().requires_grad_()
     optimizer = make([w], constraint=problem.constraint, **kwargs)
     calls = 0
@@ -117,7 +117,7 @@ def calls_to_tolerance(
         calls += 1
         return problem.value(w)
 
-    while calls < budget:
+    while calls < max_calls:
         optimizer.zero_grad()
         loss = value()
         loss.backward()
@@ -153,7 +153,7 @@ def solve_the_zoo() -> None:
         )
 
 
-def compare_the_optimizers(budget: int) -> None:
+def compare_the_optimizers(max_calls: int) -> None:
     """The table of calls of every one-player optimizer, with what it had to be told."""
     tasks = problems()
     columns = []
@@ -164,14 +164,14 @@ def compare_the_optimizers(budget: int) -> None:
             progress = f"{problem.name}: {name} ({i} of {len(rows)})"
             if sys.stderr.isatty():
                 print(f"\r{progress:<70}", end="", file=sys.stderr, flush=True)
-            column[name] = calls_to_tolerance(problem, make, kwargs, budget)
+            column[name] = calls_to_tolerance(problem, make, kwargs, max_calls)
         if sys.stderr.isatty():
             print(f"\r{'':<70}\r", end="", file=sys.stderr)
         num_solved = sum(calls is not None for calls in column.values())
         print(f"{problem.name}: {num_solved} of {len(rows)} solved it")
         columns.append(column)
 
-    print(f"\nCalls (gradients and values) to a gradient mapping of 1e-6; - is not in {budget},")
+    print(f"\nCalls (gradients and values) to a gradient mapping of 1e-6; - is not in {max_calls},")
     print("n/a has no version for sets\n")
     heads = [problem.name for problem in tasks]
     print(f"{'optimizer':<27}" + "".join(f"{head:>22}" for head in heads) + "  needs to know")
@@ -182,15 +182,15 @@ def compare_the_optimizers(budget: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--budget", type=int, default=5000, help="calls before giving up")
-    budget = parser.parse_args().budget
-    if budget < 1:
-        parser.error("--budget must be at least 1")
+    parser.add_argument("--max-calls", type=int, default=5000, help="calls before giving up")
+    max_calls = parser.parse_args().max_calls
+    if max_calls < 1:
+        parser.error("--max-calls must be at least 1")
     torch.set_num_threads(1)  # the problems are tiny
     begin = time.perf_counter()
     solve_the_zoo()
     print("\nOne player alone, every optimizer:")
-    compare_the_optimizers(budget)
+    compare_the_optimizers(max_calls)
     print(f"\n{time.perf_counter() - begin:.0f} seconds")
 
 

@@ -1,6 +1,7 @@
 """The tree's promises: imports go one way, importing changes nothing."""
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -15,8 +16,9 @@ SOURCE = Path(neada.__file__).parent
 # From the ground up; a module may import only what stands on a lower line or beside it in its
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
-    {"checks", "files"},
-    {"scalars", "tables"},
+    {"lazy", "checks"},
+    {"files", "tables"},
+    {"scalars"},
     {"tensors", "distributed"},
     {"sets", "stopping"},
     {"optim"},
@@ -80,12 +82,79 @@ def test_only_the_command_line_prints(path: Path) -> None:
     assert not printing or module_of(path) == "cli"
 
 
+# Private names stay in their package.
+
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+# Private names of torch, numpy and the standard library that have no public counterpart.
+FOREIGN = {
+    *("_replace", "_asdict", "_processes", "_SubParsersAction"),
+    *("_forward_hooks", "_forward_pre_hooks"),
+}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names_made_in(tree: ast.Module) -> set[str]:
+    """What a file defines or assigns under a private name, in any class or at its top."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return {name for name in found if is_private(name)}
+
+
+MADE_IN: dict[str, set[str]] = {}
+for _path, _tree in TREES.items():
+    MADE_IN.setdefault(module_of(_path), set()).update(private_names_made_in(_tree))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_private_name_of_another_package_is_touched(path: Path) -> None:
+    own = MADE_IN[module_of(path)] | FOREIGN
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            of_torch = isinstance(node.value, ast.Name) and node.value.id == "torch"
+            assert of_torch or node.attr in own, f"line {node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neada"):
+            for alias in node.names:
+                assert not is_private(alias.name), f"line {node.lineno}: {alias.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_what_is_imported_from_another_package_is_in_its_list_of_names(path: Path) -> None:
+    for node in ast.walk(TREES[path]):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("neada."):
+            continue
+        if node.module.split(".")[1] != module_of(path):
+            module = importlib.import_module(node.module)
+            names = {alias.name for alias in node.names}
+            modules = {name for name in names if (SOURCE / node.module[6:] / f"{name}.py").exists()}
+            assert names - modules <= set(module.__all__), f"line {node.lineno}"
+
+
+def test_only_steppers_know_which_stepper_is_nested() -> None:
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                asked = ast.unparse(node.args[1])
+                assert module_of(path) == "steppers" or "NeAda" not in asked, path
+
+
 def test_public_names_are_the_decided_ones() -> None:
     modules = {
-        *("attacks", "data", "experiments", "models", "optim", "plots", "problems", "report"),
-        *("robust", "runs", "sets", "steppers", "stopping", "training"),
+        *("attacks", "data", "experiments", "inner", "models", "optim", "plots", "problems"),
+        *("report", "robust", "runs", "sets", "steppers", "stopping", "training"),
     }
-    functions = {"__version__", "constrain", "methods", "minimax", "MinimaxResult", "Status"}
+    functions = {
+        *("__version__", "constrain", "make_stepper", "methods", "minimax", "MinimaxResult"),
+        *("Status", "Players", "BudgetExhausted", "NonFiniteGradient"),
+    }
     assert set(neada.__all__) == modules | functions | set(neada.steppers.__all__)
     assert set(neada.steppers.__all__) == {
         *("Stepper", "StepInfo", "Simultaneous", "Alternating", "NeAda", "Extragradient"),
@@ -102,6 +171,7 @@ def test_public_names_are_the_decided_ones() -> None:
     }
     assert set(neada.robust.__all__) == {
         *("WRM", "AdversarialTraining", "GroupDRO", "PerturbationStore", "certificate"),
+        *("Certificate", "RobustInfo", "Perturbed"),
     }
     assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)
     assert set(neada.optim.__all__) == {
@@ -120,6 +190,8 @@ before = (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),
           threading.active_count(), dict(os.environ), torch.is_grad_enabled())
 loaded = set(sys.modules)
 import neada
+for name in neada.__all__:
+    getattr(neada, name)
 after = (torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),
          torch.get_default_dtype(), torch.get_num_threads(), os.getcwd(),
          threading.active_count(), dict(os.environ), torch.is_grad_enabled())
@@ -148,6 +220,36 @@ def test_importing_changes_nothing_and_brings_nothing_heavy() -> None:
     assert not loaded & set(NOT_IMPORTED)
     outside = {name for name in loaded if name not in sys.stdlib_module_names}
     assert outside <= {"neada", "torch", "numpy"}
+
+
+LIGHT = {
+    "import neada": ("import neada, neada.tables, neada.checks, neada.files", {"torch", "numpy"}),
+    "help": ("from neada.cli import main; main(['--help'])", {"torch", "numpy"}),
+    "help of train": ("from neada.cli import main; main(['train', '--help'])", {"torch", "numpy"}),
+    "minimax": (
+        "import neada; assert neada.minimax(lambda x, y: x**2 + x * y - y**2, 1.0, 0.0).success",
+        {"sympy", "torch._dynamo", "torch.fx.experimental.symbolic_shapes"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_start_loads_nothing_heavy(name: str) -> None:
+    code, heavy = LIGHT[name]
+    result = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; sys.stderr.write(' '.join(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
+    )
+    assert not set(result.stderr.split()) & heavy
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'neada' has no attribute 'maximin'"):
+        _ = neada.maximin
+    assert set(neada.__all__) <= set(dir(neada))
 
 
 def test_the_version_is_the_one_that_is_built() -> None:

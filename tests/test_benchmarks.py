@@ -45,7 +45,7 @@ def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> Non
 
 
 def test_bad_arguments_are_refused() -> None:
-    result = run_benchmark("--budget", "0")
+    result = run_benchmark("--max-calls", "0")
     assert result.returncode == 2
-    assert "--budget must be at least 1" in result.stderr
+    assert "--max-calls must be at least 1" in result.stderr
     assert "Traceback" not in result.stderr

@@ -14,7 +14,7 @@ def run_example(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_example_prints_every_optimizer_with_its_needs() -> None:
-    result = run_example("--budget", "60")
+    result = run_example("--max-calls", "60")
     assert result.returncode == 0, result.stderr
     rows = {line.split("  ")[0]: line for line in result.stdout.splitlines()}
     assert "the strong-convexity modulus" in rows["SCAdaNGD"]
@@ -26,8 +26,8 @@ def test_the_example_prints_every_optimizer_with_its_needs() -> None:
     assert int(logistic) <= 60
 
 
-def test_a_bad_budget_is_refused() -> None:
-    result = run_example("--budget", "0")
+def test_a_bad_number_of_calls_is_refused() -> None:
+    result = run_example("--max-calls", "0")
     assert result.returncode == 2
-    assert "--budget must be at least 1" in result.stderr
+    assert "--max-calls must be at least 1" in result.stderr
     assert "Traceback" not in result.stderr

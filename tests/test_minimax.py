@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import neada
-from neada import Status, minimax, problems, sets
+from neada import Status, minimax, optim, problems, sets, stopping
 
 EVERY = problems.names()
 
@@ -231,3 +231,57 @@ def test_bad_input_is_one_sentence(kwargs: dict, error: type, message: str) -> N
     call = {"fun": saddle, "x0": 0.0, "y0": 0.0, **kwargs}
     with pytest.raises(error, match=message):
         minimax(call.pop("fun"), call.pop("x0"), call.pop("y0"), **call)
+
+
+# Sets on one group only, and rows that are numbers.
+
+
+def test_a_maximum_on_the_border_of_the_second_groups_set_is_one() -> None:
+    """f curves upwards in y[1], which sits on the border of its box: that is its maximum."""
+
+    def in_groups(players: neada.Players) -> neada.Stepper:
+        first, second = players.y
+        groups = [{"params": [first]}, {"params": [second], "constraint": sets.Box(-1.0, 1.0)}]
+        x_optimizer = optim.GeneralizedAdaGrad(players.x, lr=0.5)
+        rule = stopping.FixedAccuracy(1e-9)
+        return neada.NeAda(x_optimizer, optim.AdGD(groups, maximize=True), rule)
+
+    def fun(x: torch.Tensor, y: list[torch.Tensor]) -> torch.Tensor:
+        return x**2 + x * y[0] - y[0] ** 2 + y[1] ** 2
+
+    result = minimax(fun, 1.0, [torch.tensor(0.2).double(), torch.tensor(0.5).double()])
+    assert result.status is not Status.CONVERGED  # without a set there is no maximum
+    start = [torch.tensor(0.2).double(), torch.tensor(0.5).double()]
+    result = minimax(fun, 1.0, start, method=in_groups)
+    assert result.status is Status.CONVERGED
+    assert result.y[1].item() == 1.0
+
+    def also_up_in_the_first(x: torch.Tensor, y: list[torch.Tensor]) -> torch.Tensor:
+        return x**2 + y[0] ** 2 + y[1] ** 2
+
+    start = [torch.tensor(0.0).double(), torch.tensor(1.0).double()]
+    result = minimax(also_up_in_the_first, 0.0, start, method=in_groups)
+    assert result.status is Status.NOT_A_MAXIMUM
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise": 0.01, "seed": 1, "max_calls": 300},
+        {"method": "tiada-adam", "max_calls": 40},
+        {"method": "tiada-amsgrad", "max_calls": 40},
+        {},
+    ],
+)
+def test_rows_may_be_numbers(options: dict) -> None:
+    """The first dimension are the rows; there need be no other."""
+    start = torch.zeros(3, dtype=torch.float64)
+    result = minimax(
+        lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, start, start, rowwise=True, **options
+    )
+    assert result.x.shape == result.y.shape == (3,)
+    assert result.success.shape == (3,)
+    if not options:
+        torch.testing.assert_close(result.x, torch.full_like(start, 0.5))
+    elif "noise" in options:
+        assert bool((result.x - 0.5).abs().max() < 0.2)

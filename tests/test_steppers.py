@@ -13,7 +13,7 @@ from torch.optim import SGD, Adagrad, Adam
 
 import references as ref
 from neada import constrain, sets, steppers
-from neada.inner import BudgetExhausted
+from neada.inner import BudgetExhausted, InnerOptions
 from neada.optim import (
     LBFGS,
     AdaptiveSGD,
@@ -62,10 +62,10 @@ def pair(stepper: Any, optimizer: Any, **options: Any) -> Callable[..., steppers
     return make
 
 
-def nested(outer: Any, inner: Any, rule: Any, **options: Any) -> Callable[..., steppers.Stepper]:
+def nested(outer: Any, y_inner: Any, rule: Any, **options: Any) -> Callable[..., steppers.Stepper]:
     def make(x: Tensor, y: Tensor, x_set: Any = None, y_set: Any = None) -> steppers.Stepper:
         x_optimizer = constrain(outer([x]), x_set)
-        y_optimizer = constrain(inner([y], maximize=True), y_set)
+        y_optimizer = constrain(y_inner([y], maximize=True), y_set)
         return steppers.NeAda(x_optimizer, y_optimizer, rule(), **options)
 
     return make
@@ -117,13 +117,15 @@ MAKE: dict[str, Callable[..., steppers.Stepper]] = {
     "AdaGDA": direct(steppers.AdaGDA, 0.1, 0.2, **SCHEDULE, c_x=2.0),
     "VRAdaGDA": direct(steppers.VRAdaGDA, 0.1, 0.2, **SCHEDULE, c_y=2.0),
     "GDmax steps": nested(SLOW, FAST, lambda: FixedSteps(3)),
-    "GDmax accuracy": nested(SLOW, FAST, lambda: FixedAccuracy(0.005), min_inner_steps=0),
+    "GDmax accuracy": nested(
+        SLOW, FAST, lambda: FixedAccuracy(0.005), inner=InnerOptions(min_steps=0)
+    ),
     "NeAda Adam": nested(PAPER, PAPER, InnerSteps),
     "NeAda line search": nested(
         OUTER,
         partial(Backtracking, lr=2.0),
         lambda: GradientMapping(0.1) | InnerSteps(),
-        state="fresh",
+        inner=InnerOptions(keep="nothing"),
     ),
     "NeAda AdGD": nested(OUTER, partial(AdGD, **ADAPG), lambda: GradientMapping(0.01)),
     "NeAda average": nested(OUTER, INNER, lambda: FixedSteps(4), x_samples=lambda t: t + 1),
@@ -406,3 +408,12 @@ def test_an_optimizer_with_the_wrong_sign_is_refused(stepper: Any) -> None:
         stepper(SGD([x], maximize=True), SGD([y], maximize=True))
     with pytest.raises(ValueError, match="LBFGS cannot maximize, so it cannot move y"):
         stepper(SGD([x]), torch.optim.LBFGS([y]))
+
+
+def test_a_state_names_the_class_it_is_from() -> None:
+    x, y = (torch.ones(1, requires_grad=True) for _ in range(2))
+    saved = steppers.Extragradient([x], [y], 0.1, 0.1).state_dict()
+    with pytest.raises(ValueError, match="was not saved by TiAda but by Extragradient"):
+        steppers.TiAda([x], [y]).load_state_dict(saved)
+    again = steppers.Extragradient([x], [y], 0.1, 0.1)
+    again.load_state_dict(saved)

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.checks import check_choice, check_number, check_origin
-from neada.inner import Counted, Counters, InnerOptions
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -151,6 +151,7 @@ class GroupDRO(Counted):
         cap = MAX_INNER_STEPS if inner.max_steps is None else inner.max_steps
         self.inner = replace(inner, max_steps=cap)
         self._stepper: NeAda | Simultaneous | None = None
+        self._loop: InnerLoop | None = None
         self._loaded: dict[str, Any] | None = None
 
     def exponentiated_gradient(self, lr: float = 0.01) -> Optimizer:
@@ -254,10 +255,8 @@ class GroupDRO(Counted):
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""
-        inner = self._loaded
-        if isinstance(self._stepper, NeAda):
-            # The model's optimizer belongs to whoever made it.
-            inner = self._stepper.inner.state_dict()
+        # Of the stepper only the inner loop: the model's optimizer belongs to whoever made it.
+        inner = self._loaded if self._loop is None else self._loop.state_dict()
         return {
             "class": type(self).__name__,
             "counters": self.counters.state_dict(),
@@ -280,7 +279,7 @@ class GroupDRO(Counted):
             self.weights.copy_(state_dict["weights"])
         self._last_losses.copy_(state_dict["last_losses"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
-        self._stepper, self._loaded = None, state_dict["inner"]
+        self._stepper, self._loop, self._loaded = None, None, state_dict["inner"]
 
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
@@ -295,8 +294,9 @@ class GroupDRO(Counted):
                 self._stepper = NeAda(
                     x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
                 )
+                self._loop = self._stepper.inner
                 if self._loaded is not None:
-                    self._stepper.inner.load_state_dict(self._loaded)
+                    self._loop.load_state_dict(self._loaded)
             self._stepper.counters = self.counters
             self._loaded = None
         return self._stepper

@@ -1,0 +1,207 @@
+"""The inner loop by itself: what is asked when, which rows go on, and what is counted."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import neada
+from neada.inner import Counters, InnerLoop, InnerOptions, InnerResult
+from neada.optim import AdGD, GeneralizedAdaGrad
+from neada.stopping import (
+    FixedAccuracy,
+    FixedSteps,
+    GradientMapping,
+    InnerSteps,
+    RelativeAccuracy,
+    StoppingRule,
+)
+
+
+class Halving:
+    """An oracle without tensors of a game: every move halves the gradients of the rows at work."""
+
+    def __init__(self, grad_sq: Any, rows_leave: bool = False) -> None:
+        self.grad_sq = grad_sq
+        self.rows_leave = rows_leave
+        self.log: list[str] = []
+        self.done: Tensor | None = None
+
+    def evaluate(self) -> Any:
+        self.log.append("evaluate")
+        return self.grad_sq.clone() if isinstance(self.grad_sq, Tensor) else self.grad_sq
+
+    def move(self) -> None:
+        self.log.append("move")
+        if self.done is None:
+            self.grad_sq = self.grad_sq / 4.0
+        else:
+            self.grad_sq = torch.where(self.done, 100.0, self.grad_sq / 4.0)  # not to be looked at
+
+    def release(self, done: Tensor) -> None:
+        self.log.append(f"release {done.tolist()}")
+        if self.rows_leave:
+            self.grad_sq = self.grad_sq[~done]
+        else:
+            self.done = done
+
+
+def run(
+    oracle: Halving, rule: StoppingRule, t: int = 0, resting: Tensor | None = None, **options: Any
+) -> tuple[InnerResult, Counters]:
+    counters = Counters()
+    loop = InnerLoop(rule, InnerOptions(**options), max_steps=50)
+    return loop.maximize(oracle, t, counters, resting), counters
+
+
+def double(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def test_the_current_gradient_is_asked_before_the_next_step() -> None:
+    oracle = Halving(1.0)
+    result, counters = run(oracle, FixedAccuracy(0.25))
+    assert oracle.log == ["evaluate", "move", "evaluate", "move", "evaluate"]
+    assert result == InnerResult(1.0 / 16.0, 2, "gradient mapping <= 0.25")
+    assert counters == Counters(inner_steps=2)
+
+
+def test_the_last_gradient_is_asked_after_its_step() -> None:
+    oracle = Halving(1.0)
+    result, _ = run(oracle, FixedAccuracy(0.25), test="last")
+    assert oracle.log == ["evaluate", "move"] * 3
+    assert result == InnerResult(1.0 / 16.0, 3, "gradient mapping <= 0.25")
+
+
+def test_a_count_is_asked_before_anything_is_evaluated() -> None:
+    oracle = Halving(1.0)
+    result, _ = run(oracle, InnerSteps(), t=1)
+    assert oracle.log == ["evaluate", "move"] * 2
+    assert (result.grad_sq, result.steps, result.reason) == (0.25, 2, "t+1 inner steps")
+    nothing, _ = run(Halving(1.0), FixedSteps(0), min_steps=0)
+    assert math.isnan(nothing.grad_sq)
+    assert nothing.steps == 0
+
+
+@pytest.mark.parametrize("test", ["current", "last"])
+def test_the_smallest_and_the_largest_number_of_steps(test: Any) -> None:
+    easy, _ = run(Halving(0.0), FixedAccuracy(1.0), min_steps=4, test=test)
+    assert easy.steps == 4
+    hard, _ = run(Halving(1e300), FixedAccuracy(1e-9), max_steps=7, test=test)
+    assert (hard.steps, hard.reason) == (7, "the cap of 7 inner steps")
+
+
+def test_rows_of_games_rest_until_the_slowest_is_done() -> None:
+    oracle = Halving(double(1.0, 16.0, 0.1))
+    result, _ = run(oracle, FixedAccuracy(0.5), min_steps=0)
+    # The third row is done at once, the first after one step, the second after three.
+    assert result.steps == 3
+    torch.testing.assert_close(result.grad_sq, double(0.25, 0.25, 0.1))
+    assert oracle.log[1] == "release [False, False, True]"
+    assert oracle.log[-1] == "release [True, True, True]"
+
+
+def test_rows_at_rest_from_the_beginning_hold_nobody_up() -> None:
+    oracle = Halving(double(1e300, 1.0))
+    oracle.done = torch.tensor([True, False])
+    result, _ = run(oracle, FixedAccuracy(0.5), resting=torch.tensor([True, False]))
+    assert result.steps == 1
+
+
+def test_samples_leave_one_by_one_and_the_reasons_are_counted() -> None:
+    oracle = Halving(double(1.0, 16.0, 0.1, 1e9), rows_leave=True)
+    result, _ = run(oracle, FixedAccuracy(0.5) | FixedSteps(3), min_steps=0)
+    assert result.steps == 3
+    assert [line for line in oracle.log if line.startswith("release")] == [
+        "release [False, False, True, False]",
+        "release [True, False, False]",
+    ]
+    torch.testing.assert_close(result.grad_sq, double(0.25, 1.0, 0.1, 1e9 / 16))
+    assert result.reason == "gradient mapping <= 0.5 (2), 3 inner steps (2)"
+
+
+def test_what_is_kept_from_one_loop_to_the_next() -> None:
+    y = torch.ones(2, requires_grad=True)
+    y.grad = torch.ones(2)
+    for keep, kept in (("nothing", set()), ("step", set(AdGD.step_numbers))):
+        optimizer = AdGD([y], lr=0.25)
+        optimizer.step()
+        InnerLoop(None, InnerOptions(keep=keep), 10).renew(optimizer)  # type: ignore[arg-type]
+        assert set(optimizer.param_groups[0]["numbers"]) == kept
+    auto = InnerLoop(None, InnerOptions(), 10)
+    assert auto.check_keep(AdGD([y])) == "step"
+    assert auto.check_keep(GeneralizedAdaGrad([y])) == "everything"
+    adam = torch.optim.Adam([y])
+    adam.step()
+    InnerLoop(None, InnerOptions(keep="nothing"), 10).renew(adam)
+    assert not adam.state
+
+
+def test_a_rule_that_compares_with_x_is_saved_with_the_loop() -> None:
+    first, second = (InnerLoop(RelativeAccuracy(0.5), InnerOptions(), 10) for _ in range(2))
+    first.observe_x_gradient(4.0)
+    first.observe_x_gradient(4.0)  # did not fall: the share is halved
+    second.load_state_dict(first.state_dict())
+    assert (second.grad_sq_x, second.stopping.theta) == (4.0, 0.25)  # type: ignore[attr-defined]
+
+
+def test_counters_can_be_shared_and_have_a_limit() -> None:
+    x, y = (torch.ones(1, requires_grad=True) for _ in range(2))
+    pair = [torch.optim.SGD([x], lr=0.1), torch.optim.SGD([y], lr=0.1, maximize=True)]
+    one, other = neada.Simultaneous(*pair), neada.Alternating(*pair)
+    other.counters = one.counters
+    for stepper in (one, other, one):
+        stepper.step(lambda: (x * y).sum())
+    assert one.total_calls == other.total_calls == 6
+    assert one.outer_steps == other.counters.outer_steps == 3
+    other.max_calls = 7
+    with pytest.raises(neada.BudgetExhausted):
+        one.step(lambda: (x * y).sum())
+
+
+@pytest.mark.parametrize("y_optimizer", [AdGD, neada.optim.Backtracking])
+def test_rows_pay_for_what_they_would_have_spent_alone(y_optimizer: Any) -> None:
+    """A row that is done early pays nothing while the others go on, trials of values included."""
+    scales = double(1.0, 7.0, 0.2)[:, None]
+
+    def value(x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+        return (x.square() / (1 + x.square()) + 2 * x * y - scale * y.square() / 2).sum(-1)
+
+    def make(rows: Tensor) -> tuple[neada.NeAda, Any]:
+        x, y = torch.ones_like(rows), torch.full_like(rows, 0.3)
+        x.requires_grad_(), y.requires_grad_()
+        stepper = neada.NeAda(
+            GeneralizedAdaGrad([x], rowwise=True),
+            y_optimizer([y], maximize=True, rowwise=True),
+            GradientMapping(0.01),
+            rowwise=True,
+        )
+        return stepper, lambda: value(x, y, rows)
+
+    together, closure = make(scales)
+    for _ in range(6):
+        together.step(closure)
+    alone = []
+    for row in scales:
+        stepper, closure = make(row[None])
+        for _ in range(6):
+            stepper.step(closure)
+        assert stepper.row_calls.tolist() == [stepper.total_calls]
+        alone.append(stepper.total_calls)
+    assert together.row_calls.tolist() == alone
+    assert max(alone) > min(alone)
+    together.rest(torch.tensor([True, False, False]))
+    before = together.row_calls.clone()
+    together.step(make(scales)[1])
+    assert together.row_calls[0] == before[0]
+    assert bool((together.row_calls[1:] > before[1:]).all())
+
+
+def test_misuse_is_one_sentence() -> None:
+    with pytest.raises(TypeError, match="stopping must be a rule such as"):
+        InnerLoop(15, InnerOptions(), 10)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="min_steps must be a whole number at least 0, got 1.5"):
+        InnerOptions(min_steps=1.5)  # type: ignore[arg-type]
+    assert isinstance(InnerLoop(None, InnerOptions(), 10).stopping, StoppingRule)
