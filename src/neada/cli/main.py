@@ -45,17 +45,21 @@ COMMANDS = {
 }
 
 
-def make_parser() -> tuple[Parser, list[Parser]]:
-    """The whole command line, and the parsers of its commands, which fill themselves when used."""
+def make_parser(*, complete: bool = False) -> Parser:
+    """The whole command line.
+
+    Args:
+        complete: Fill the parsers of all commands now, not each when it is used.
+    """
     parser = Parser(prog="neada", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"neada {neada.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="name", title="commands")
-    filled = []
     for name, (_, words) in COMMANDS.items():
         command = commands.add_parser(name, help=words, description=f"{words.capitalize()}.")
         command.fill = partial(_fill, name)
-        filled.append(command)
-    return parser, filled
+        if complete:
+            command.filled()
+    return parser
 
 
 def _fill(name: str, parser: Parser) -> None:
@@ -79,10 +83,7 @@ def _completion(args: argparse.Namespace) -> int:
         import shtab
     except ImportError as error:
         raise UsageError("completion needs shtab: pip install 'neada[cli]'") from error
-    parser, commands = make_parser()
-    for command in commands:
-        command.filled()
-    print(shtab.complete(parser, args.shell))
+    print(shtab.complete(make_parser(complete=True), args.shell))
     return 0
 
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 ran, 1 ran and failed, 2 wrong usage, 130 interrupted.
     """
     try:
-        args = make_parser()[0].parse_args(arguments)
+        args = make_parser().parse_args(arguments)
         if args.name is None:
             raise UsageError("no command given: `neada --help` lists them")
         with _terminating_like_ctrl_c():
