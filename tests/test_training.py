@@ -675,6 +675,19 @@ def test_the_config_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("table", [tables.OBJECTIVES, tables.METHODS, tables.OPTIMIZERS])
+def test_every_entry_can_be_resolved(table: dict[str, tables.Entry]) -> None:
+    for entry in table.values():
+        assert callable(tables.resolve(entry.function)) and entry.description
+        assert set(entry.options) <= {field.name for field in dataclasses.fields(TrainConfig)}
+
+
+def test_a_new_attack_is_one_function_and_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tables.ATTACKS, "again", tables.Entry("neada.attacks:fgsm", "the same"))
+    again = train(config(attack="again"), data=tiny_data()).accuracies
+    assert again == train(config(), data=tiny_data()).accuracies
+
+
 def test_a_new_optimizer_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = tables.OptimizerEntry("torch.optim:RMSprop", "RMSprop", lr_x=1e-3, lr_y=1e-2)
     monkeypatch.setitem(tables.OPTIMIZERS, "rmsprop", entry)

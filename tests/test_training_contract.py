@@ -194,7 +194,7 @@ def test_accumulated_gradients_equal_those_of_the_whole_batch() -> None:
 @pytest.mark.parametrize("rule", [FixedSteps(3), GradientMapping(1e-4)])
 def test_a_scaler_changes_nothing(rule: Any) -> None:
     games = Game(dtype=torch.float32), Game(dtype=torch.float32)
-    plain, with_scaler = (nested(game, rule, max_inner_steps=30) for game in games)
+    plain, with_scaler = (nested(game, rule, inner=InnerOptions(max_steps=30)) for game in games)
     with_scaler.grad_scaler = GradScaler("cpu", init_scale=2.0**10)
     for _ in range(5):
         infos = plain.step(games[0]), with_scaler.step(games[1])
@@ -242,7 +242,7 @@ def test_the_inner_loop_computes_nothing_for_the_model() -> None:
 
 def test_the_x_step_computes_nothing_for_the_adversary() -> None:
     game = Game("network")
-    stepper = nested(game, FixedSteps(0), min_inner_steps=0)
+    stepper = nested(game, FixedSteps(0), inner=InnerOptions(min_steps=0))
     stepper.step(game)
     assert all(p.grad is None for p in game.y)
     assert all(p.grad is not None for p in game.x)

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import robust, stopping, tables
 from neada.data import Dataset
-from neada.inner import InnerOptions
+from neada.inner import Counters, InnerOptions
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
@@ -85,14 +85,19 @@ class Game(ABC):
         return self.objective.store if isinstance(self.objective, InputObjective) else None
 
     @property
-    @abstractmethod
     def calls(self) -> int:
         """Gradients of both players and values so far."""
+        return self.counters.total_calls
+
+    @property
+    def x_steps(self) -> int:
+        """Steps of the model so far."""
+        return self.counters.outer_steps
 
     @property
     @abstractmethod
-    def x_steps(self) -> int:
-        """Steps of the model so far."""
+    def counters(self) -> Counters:
+        """What has been evaluated and taken so far."""
 
     @abstractmethod
     def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo: ...
@@ -123,14 +128,9 @@ class Nested(Game):
         self.x_optimizer = _optimizer(config.x_optimizer, model.parameters(), lr, False)
 
     @property
-    def calls(self) -> int:
-        """Gradients of both players and values so far."""
-        return self.objective.total_calls
-
-    @property
-    def x_steps(self) -> int:
-        """Steps of the model so far."""
-        return self.objective.outer_steps
+    def counters(self) -> Counters:
+        """Those of the objective."""
+        return self.objective.counters
 
     def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo:
         return self.objective.step(self.x_optimizer, inputs, targets, side)
@@ -169,14 +169,9 @@ class Together(Game):
         self.stepper = self._stepper(torch.zeros(1), None, 1.0)
 
     @property
-    def calls(self) -> int:
-        """Gradients of both players and values so far."""
-        return self.stepper.total_calls
-
-    @property
-    def x_steps(self) -> int:
-        """Steps of the model so far."""
-        return self.stepper.outer_steps
+    def counters(self) -> Counters:
+        """Those of the stepper."""
+        return self.stepper.counters
 
     def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo:
         joint = self.objective.joint(inputs, targets, side)
