@@ -30,7 +30,7 @@ def record_of(module: Any, config: Any, folder: Path) -> Record:
 
 def small(module: Any) -> list[Any]:
     return [
-        dataclasses.replace(config, budget=34, num_evaluations=1)
+        dataclasses.replace(config, max_calls=34, num_evaluations=1)
         for config in module.configs("quick", 1)
     ]
 
@@ -49,7 +49,7 @@ def released_loop(config: Any) -> tuple[int, float, float]:
         z = clean.clone().requires_grad_()
         z_optimizer = torch.optim.Adam([z], lr=config.lr_y)
         k, t, enough = 0, len(losses), False
-        while not enough and calls < config.budget:
+        while not enough and calls < config.max_calls:
             penalty = config.gamma * ((z - clean) ** 2).sum(1).mean()
             z.grad = None
             (penalty - nn.functional.cross_entropy(model(z), labels)).backward()
@@ -60,7 +60,7 @@ def released_loop(config: Any) -> tuple[int, float, float]:
                 enough = float((z.grad**2).sum()) <= config.stop_scale / (t + 1) or k >= t
             else:
                 enough = k == 15
-        if calls >= config.budget:
+        if calls >= config.max_calls:
             break
         x_optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(z.detach()), labels)
@@ -81,7 +81,7 @@ def released_loop(config: Any) -> tuple[int, float, float]:
 
 @pytest.mark.parametrize("method", ["adam-15", "neada-adam"])
 def test_a_run_is_the_loop_of_the_authors(method: Any, tmp_path: Path) -> None:
-    config = synthetic_dro.Config(method, 0.08, seed=3, budget=400, num_evaluations=1)
+    config = synthetic_dro.Config(method, 0.08, seed=3, max_calls=400, num_evaluations=1)
     record = record_of(SYNTHETIC, config, tmp_path)
     x_steps, mean_loss, accuracy = released_loop(config)
     last = record.rows[-1]
@@ -105,17 +105,17 @@ def test_a_tiny_run_gives_verdicts_and_a_figure(module: Any, tmp_path: Path) -> 
 
 
 def test_four_runs_of_the_paper_and_two_of_ours() -> None:
-    for scale, budget, name in (("standard", 1565, "mnist"), ("paper", 78200, "mnist")):
+    for scale, max_calls, name in (("standard", 1565, "mnist"), ("paper", 78200, "mnist")):
         configs = mnist_dro.configs(scale, 1)  # type: ignore[arg-type]
-        assert {(c.budget, c.data, c.lr_x, c.gamma, c.batch_size) for c in configs} == {
-            (budget, name, 0.001, 1.3, 128)
+        assert {(c.max_calls, c.data, c.lr_x, c.gamma, c.batch_size) for c in configs} == {
+            (max_calls, name, 0.001, 1.3, 128)
         }
         paper = [c for c in configs if c.norm == "batch"]
         assert {(c.method, c.lr_y) for c in paper} == {
             (method, rate) for method in ("adam-15", "neada-adam") for rate in (0.001, 0.01)
         }
         assert len(configs) == 6
-    assert {c.budget for c in mnist_dro.configs("standard", budget=7820)} == {7820}
+    assert {c.max_calls for c in mnist_dro.configs("standard", max_calls=7820)} == {7820}
     assert len(mnist_dro.configs("quick", 3)) == 18
 
 
@@ -125,7 +125,8 @@ def test_four_runs_of_the_paper_and_two_of_ours() -> None:
 def made_up(config: Any, accuracies: dict[str, float], early: float, late: float) -> Record:
     """The loss is `early` for the first half of the calls and `late` in the second."""
     rows: list[dict[str, Any]] = [
-        {"calls": n * config.budget // 20, "loss": early if n <= 10 else late} for n in range(1, 21)
+        {"calls": n * config.max_calls // 20, "loss": early if n <= 10 else late}
+        for n in range(1, 21)
     ]
     for row in rows[9::10]:
         row.update(accuracies)
@@ -325,11 +326,11 @@ def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:
 
 def diverged(record: Record, after: float) -> Record:
     """The same run, had it diverged after a part of its calls."""
-    calls = int(after * record.config.budget)
+    calls = int(after * record.config.max_calls)
     names = [name for name in record.rows[-1] if name.startswith(("test", "held"))]
     ends = [
         {"calls": at, **dict.fromkeys(names, 0.0), "diverged": "it did"}
-        for at in (calls, record.config.budget)
+        for at in (calls, record.config.max_calls)
     ]
     return Record(record.config, [row for row in record.rows if row["calls"] <= calls] + ends)
 

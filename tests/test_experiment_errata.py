@@ -35,7 +35,7 @@ def records(tmp_path_factory) -> list[Record]:
     folder = tmp_path_factory.mktemp("errata")
     found = []
     for config in errata.configs("quick"):
-        config = replace(config, budget=TINY[config.erratum])
+        config = replace(config, size=TINY[config.erratum])
         run = Run(folder / config.label)
         run.start(asdict(config))
         errata.run(config, run, lambda part: None)

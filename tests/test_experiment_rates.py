@@ -291,7 +291,7 @@ def deterministic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Reco
         if config.solver == "AdGD adapg" or "GD 1/l" in config.solver
     ]
     return [
-        played(deterministic_rate, dataclasses.replace(config, num_calls=600), folder / str(i))
+        played(deterministic_rate, dataclasses.replace(config, max_calls=600), folder / str(i))
         for i, config in enumerate(chosen)
     ]
 

@@ -14,8 +14,8 @@ from neada.runs import Run
 
 # How to shrink the configs of an experiment until one run takes a moment.
 TINY: dict[str, dict[str, Any]] = {
-    "quadratic": {"budgets": ((1.0, 60), (2.0, 60), (4.0, 60), (8.0, 60))},
-    "mccormick": {"budgets": ((0.01, 60), (0.03, 60), (0.05, 60)), "num_seeds": 2},
+    "quadratic": {"max_calls": ((1.0, 60), (2.0, 60), (4.0, 60), (8.0, 60))},
+    "mccormick": {"max_calls": ((0.01, 60), (0.03, 60), (0.05, 60)), "num_seeds": 2},
 }
 
 
@@ -85,7 +85,7 @@ def test_seeds_are_obeyed() -> None:
 
 def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
     (config,) = [
-        dataclasses.replace(c, budgets=((4.0, 2000),))
+        dataclasses.replace(c, max_calls=((4.0, 2000),))
         for c in experiments.make("quadratic").configs("quick")
         if c.label == "GDA"
     ]

@@ -81,16 +81,16 @@ def test_force_runs_everything_again(toy: Any, tmp_path: Path) -> None:
 def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
     reproduce(["toy"], "quick", tmp_path, seeds=1)
     assert reproduce(["toy"], "quick", tmp_path, seeds=2).num_run == 4
-    asked = {"names": ["toy"], "scale": "quick", "seeds": 2, "budget": None}
+    asked = {"names": ["toy"], "scale": "quick", "seeds": 2, "max_calls": None}
     assert last_request(tmp_path) == asked
 
 
 def test_a_budget_is_another_run_where_one_can_be_chosen(toy: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="and not for toy: name only those"):
-        reproduce(["toy"], "quick", tmp_path, budget=5)
-    toy.configs = lambda scale, seeds=None, budget=None: [Config(budget or 1, 1)]
+        reproduce(["toy"], "quick", tmp_path, max_calls=5)
+    toy.configs = lambda scale, seeds=None, max_calls=None: [Config(max_calls or 1, 1)]
     assert reproduce(["toy"], "quick", tmp_path).num_run == 1
-    assert reproduce(["toy"], "quick", tmp_path, budget=5).num_run == 1
+    assert reproduce(["toy"], "quick", tmp_path, max_calls=5).num_run == 1
     (section,) = collect(tmp_path, draw=False)[1]
     assert [line.config["number"] for line in section.runs] == [5]
 
@@ -140,7 +140,9 @@ def test_progress_goes_from_nothing_to_everything(toy: Any, tmp_path: Path) -> N
 def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
     from neada.experiments import quadratic, runner
 
-    configs = [dataclasses.replace(c, budgets=((1.0, 60),)) for c in quadratic.configs("quick")[:3]]
+    configs = [
+        dataclasses.replace(c, max_calls=((1.0, 60),)) for c in quadratic.configs("quick")[:3]
+    ]
     tasks = [runner.Task("quadratic", config) for config in configs]
     for folder, execute in (
         ("one", runner._execute_here),

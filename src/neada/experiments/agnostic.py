@@ -57,7 +57,7 @@ class Config:
     Attributes:
         method: Its name in `neada.methods()`.
         problems: Names in the zoo.
-        budget: Gradients of both players and values, for each pair of rates.
+        max_calls: Gradients of both players and values, for each pair of rates.
         per_decade: Points of the grid for each decade.
         decades: The rates go from 10^-decades to 10^decades.
         tol: Both norms must be at most this times the larger one at the start.
@@ -65,7 +65,7 @@ class Config:
 
     method: str
     problems: tuple[str, ...]
-    budget: int
+    max_calls: int
     per_decade: int
     decades: int = 3
     tol: float = 1e-3
@@ -102,7 +102,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
     num_rows = len(options["lr_x"]) if options else 1
     for number, name in enumerate(config.problems):
         progress(number / len(config.problems))
-        rules = Rules(config.budget, config.tol)
+        rules = Rules(config.max_calls, config.tol)
         calls = calls_to_arrive(config.method, problems.make(name), options, num_rows, rules)
         shape = (-1, len(rates)) if num_rows == len(lr_x) else (-1, 1)
         grid = calls.reshape(shape).expand(len(rates), len(rates))

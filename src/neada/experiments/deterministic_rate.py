@@ -97,13 +97,13 @@ class Config:
         solver: The inner solver, by name.
         problem: The game: "tail", "steep tail" or "curved".
         lr: The learning rate of x.
-        num_calls: Gradients and values to spend.
+        max_calls: Gradients and values to spend.
     """
 
     solver: str
     problem: str
     lr: float
-    num_calls: int
+    max_calls: int
 
     @property
     def label(self) -> str:
@@ -141,14 +141,14 @@ def run(config: Config, run: Run, progress: Progress) -> None:
     # Where the x gradient is taken: x has not moved yet, and y is what the inner loop answered.
     stepper.x_optimizer.register_step_pre_hook(lambda *_: points.append((x.tolist(), y.tolist())))
     calls, values, x_grads_sq, inner = [], [], [], []
-    while stepper.total_calls < config.num_calls:
+    while stepper.total_calls < config.max_calls:
         info = stepper.step(lambda: problem.fun(x, y))
         calls.append(stepper.total_calls)
         values.append(stepper.calls_value)
         x_grads_sq.append(float(info.grad_sq_x))
         inner.append(info.inner_steps)
         if len(calls) % 50 == 0:
-            progress(min(1.0, stepper.total_calls / config.num_calls))
+            progress(min(1.0, stepper.total_calls / config.max_calls))
     assert problem.best_response is not None
     xs, ys = (torch.tensor(each, dtype=torch.float64) for each in zip(*points, strict=True))
     y_errors_sq = (ys - problem.best_response(xs)).square().sum(-1).numpy()

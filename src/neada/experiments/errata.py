@@ -33,7 +33,7 @@ ERRATA: dict[str, Erratum] = {
         *errata_theory.STOPPING,
     )
 }
-_BUDGETS: dict[str, tuple[int, int, int]] = {
+_SIZES: dict[str, tuple[int, int, int]] = {
     "lemma-sign": (300, 1000, 1000),
     "lemma-average": (3000, 10_000, 30_000),
     "gda-step": (100, 100, 100),
@@ -64,11 +64,11 @@ class Config:
 
     Attributes:
         erratum: Its id.
-        budget: Steps, rounds or draws of its computation.
+        size: Steps, rounds or draws of its computation.
     """
 
     erratum: str
-    budget: int
+    size: int
 
     @property
     def label(self) -> str:
@@ -79,12 +79,12 @@ class Config:
 def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     """Every erratum; where something is random, its rows are many draws of one stream."""
     number = ("quick", "standard", "paper").index(scale)
-    return [Config(name, _BUDGETS[name][number]) for name in ERRATA]
+    return [Config(name, _SIZES[name][number]) for name in ERRATA]
 
 
 def run(config: Config, run: Run, progress: Progress) -> None:
     """Do the computation of an erratum."""
-    run.append(ERRATA[config.erratum].compute(config.budget))
+    run.append(ERRATA[config.erratum].compute(config.size))
     progress(1.0)
 
 

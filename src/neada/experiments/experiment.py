@@ -131,7 +131,7 @@ class Experiment(Protocol):
     def configs(self, scale: Scale, seeds: int | None = None) -> list[Any]:
         """The runs of a scale; `seeds` replaces the usual number where there is randomness.
 
-        A third argument `budget`, where there is one, replaces the scale's gradient calls per run.
+        A third argument `max_calls`, where there is one, replaces the scale's calls per run.
         """
 
     def run(self, config: Any, run: Run, progress: Progress) -> None:
@@ -192,7 +192,7 @@ def make(name: str) -> Experiment:
 
 
 def configs(
-    name: str, scale: Scale, seeds: int | None = None, budget: int | None = None
+    name: str, scale: Scale, seeds: int | None = None, max_calls: int | None = None
 ) -> list[Any]:
     """The runs of an experiment.
 
@@ -200,20 +200,20 @@ def configs(
         name: Which experiment.
         scale: Which of its scales.
         seeds: How many seeds instead of the scale's.
-        budget: Gradient calls per run instead of the scale's.
+        max_calls: Gradient calls per run instead of the scale's.
 
     Raises:
-        ValueError: The experiment has no budget that could be replaced.
+        ValueError: The number of calls of this experiment is not a choice.
     """
-    if budget is None:
+    if max_calls is None:
         return make(name).configs(scale, seeds)
-    if not _takes_budget(name):
-        others = ", ".join(other for other in _NAMES if _takes_budget(other))
+    if not _takes_max_calls(name):
+        others = ", ".join(other for other in _NAMES if _takes_max_calls(other))
         raise ValueError(
-            f"a budget can be chosen for {others}, and not for {name}: name only those"
+            f"max_calls can be chosen for {others}, and not for {name}: name only those"
         )
-    return cast(Any, make(name)).configs(scale, seeds, budget)  # type: ignore[no-any-return]
+    return cast(Any, make(name)).configs(scale, seeds, max_calls)  # type: ignore[no-any-return]
 
 
-def _takes_budget(name: str) -> bool:
-    return "budget" in inspect.signature(make(name).configs).parameters
+def _takes_max_calls(name: str) -> bool:
+    return "max_calls" in inspect.signature(make(name).configs).parameters

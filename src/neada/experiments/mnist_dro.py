@@ -61,7 +61,7 @@ class Config:
         seed: Of the initialization and the order of the batches.
         norm: Whether batch norm uses the batch's statistics in the inner loop, or frozen ones.
         data: "mnist" with the paper's network, or "digits" with a small one.
-        budget: Gradient calls of both players.
+        max_calls: Gradient calls of both players.
         num_evaluations: How often the accuracies are measured.
         eval_samples: On how many images; the last time on all.
         lr_x: The model's learning rate.
@@ -75,7 +75,7 @@ class Config:
     seed: int
     norm: Literal["batch", "frozen"]
     data: Literal["digits", "mnist"]
-    budget: int
+    max_calls: int
     num_evaluations: int
     eval_samples: int | None
     lr_x: float = 0.001
@@ -103,10 +103,10 @@ _VARIANTS: tuple[tuple[Method, Literal["batch", "frozen"]], ...] = (
 )
 
 
-def configs(scale: Scale, seeds: int | None = None, budget: int | None = None) -> list[Config]:
+def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None) -> list[Config]:
     """Six runs per seed, the paper's four first."""
-    data, usual_budget, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
-    calls = usual_budget if budget is None else budget
+    data, usual_calls, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
+    calls = usual_calls if max_calls is None else max_calls
     return [
         Config(method, lr_y, seed, norm, data, calls, num_evaluations, eval_samples)
         for seed in range(num_seeds if seeds is None else seeds)
@@ -124,11 +124,11 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         lr_y=config.lr_y,
         gamma=config.gamma,
         batch_size=config.batch_size,
-        budget=config.budget,
+        budget=config.max_calls,
         stop="released",
         stop_scale=config.stop_scale,
         norm=config.norm,
-        eval_every=max(1, config.budget // config.num_evaluations),
+        eval_every=max(1, config.max_calls // config.num_evaluations),
         eval_samples=config.eval_samples,
         eval_eps=_EPSILONS,
         eval_clip=False,

@@ -38,7 +38,7 @@ TITLE = "A quadratic: who needs the right ratio of learning rates"
 WHERE = "Figure 1, Lemma 1"
 
 _L = 2.0
-_BUDGETS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
+_MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
 # Torch's own defaults, which the scripts use on this problem.
 _EPS: dict[Family, float] = {"gda": 0.0, "adagrad": 1e-10, "adam": 1e-8, "amsgrad": 1e-8}
 _START = abs(_L * (0.01 - _L * 1.0))
@@ -52,7 +52,7 @@ class Config:
         family: The step rule of both players.
         nested: Whether y plays an inner loop.
         loop: Which inner loop; "none" for methods without one.
-        budgets: The ratios lr_y / lr_x, each with its gradient calls.
+        max_calls: The ratios lr_y / lr_x, each with its gradient calls.
         lr_y: The learning rate of y.
         num_points: Points kept of each curve.
     """
@@ -60,7 +60,7 @@ class Config:
     family: Family
     nested: bool
     loop: str
-    budgets: tuple[tuple[float, int], ...] = _BUDGETS
+    max_calls: tuple[tuple[float, int], ...] = _MAX_CALLS
     lr_y: float = 0.2
     num_points: int = 400
 
@@ -90,7 +90,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
     sweep = Sweep(config.family, config.nested, loop, count_scale=0.1, eps=_EPS[config.family])
     start = (np.array([[1.0]]), np.array([[0.01]]))
     setting = Setting(config.lr_y, config.num_points)
-    play_ratios(game, start, sweep, config.budgets, setting, [0], run, progress)
+    play_ratios(game, start, sweep, config.max_calls, setting, [0], run, progress)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
@@ -165,7 +165,7 @@ class _Judge:
     def nested(self, loop: str, words: str) -> list[Claim]:
         found = []
         for family in FAMILIES:
-            levels = [self._level(family, loop, ratio) for ratio, _ in _BUDGETS]
+            levels = [self._level(family, loop, ratio) for ratio, _ in _MAX_CALLS]
             found.append(
                 Claim(
                     f"quadratic/{loop}/neada-{family}",
@@ -207,7 +207,7 @@ def _largest(numbers: Sequence[float | None]) -> float | None:
 
 
 def _listed(levels: Sequence[float | None]) -> str:
-    ratios = [ratio for ratio, _ in _BUDGETS]
+    ratios = [ratio for ratio, _ in _MAX_CALLS]
     shown = [f"r={r:g}: {v:.1e}" for r, v in zip(ratios, levels, strict=True) if v is not None]
     return ", ".join(shown)
 
@@ -216,7 +216,7 @@ def figure(records: Sequence[Record]) -> "Figure":
     """One panel per ratio; a second row for the other inner loop."""
     panels = []
     for loop, words in (("released", "scripts' loop"), ("text", "paper's text")):
-        for ratio, _ in _BUDGETS:
+        for ratio, _ in _MAX_CALLS:
             shown = [r for r in records if r.config.loop in ("none", loop)]
             panels.append(
                 plots.Panel(

@@ -26,11 +26,11 @@ class Rules(NamedTuple):
     """When a row has arrived, and when it has to give up.
 
     Attributes:
-        budget: Gradients of both players and values, for each row.
+        max_calls: Gradients of both players and values, for each row.
         tol: Both mapping norms must be at most this times the larger one at the start.
     """
 
-    budget: int
+    max_calls: int
     tol: float
 
 
@@ -47,7 +47,7 @@ def calls_to_arrive(
         problem: From the zoo; every row begins at its start.
         rates: The method's learning rates, each with one entry per row; may be empty.
         num_rows: How many rows.
-        rules: The budget and the tolerance.
+        rules: How many calls, and the tolerance.
 
     Example:
         >>> from neada import problems
@@ -77,7 +77,7 @@ class _Race:
         self.nested = _RowsAtTheirOwnCost.of(stepper) if isinstance(stepper, NeAda) else None
         self.stepper = self.nested or stepper
         if self.nested is None:
-            self.stepper.max_calls = rules.budget
+            self.stepper.max_calls = rules.max_calls
 
     def run(self) -> Tensor:
         """Step until nobody is left."""
@@ -97,7 +97,7 @@ class _Race:
             for player in (self.x, self.y):
                 self.racing &= player.detach().abs().amax(1) < _FAR
             if self.nested is not None:
-                self.racing &= self.nested.row_calls < self.rules.budget
+                self.racing &= self.nested.row_calls < self.rules.max_calls
         rows = self.racing[:, None]
         x, y = torch.where(rows, self.x, self.start[0]), torch.where(rows, self.y, self.start[1])
         return self.problem.fun(x, y)
@@ -113,7 +113,7 @@ class _Race:
     def look(self, info: StepInfo, x: Tensor, y: Tensor) -> None:
         """See who has arrived at a point, and let those rest who have left the race."""
         seen_sq = torch.maximum(torch.as_tensor(info.grad_sq_x), torch.as_tensor(info.grad_sq_y))
-        arrived = self.racing & (seen_sq <= self.goal**2) & (self.calls <= self.rules.budget)
+        arrived = self.racing & (seen_sq <= self.goal**2) & (self.calls <= self.rules.max_calls)
         if bool(arrived.any()):
             norms = torch.maximum(*self.problem.stationarity(x, y))
             arrived &= norms <= self.goal

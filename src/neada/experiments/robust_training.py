@@ -172,11 +172,11 @@ def divergences(*groups: Runs) -> str:
 
 def mean_loss_of_beginning(record: Record) -> float:
     """The mean training loss over the first fifth of the calls; infinite if it diverged there."""
-    until = _BEGINNING * record.config.budget
+    until = _BEGINNING * record.config.max_calls
     if _end_of(record) <= until:
         return math.inf
     calls, losses = _column(record, "loss")
-    if not len(calls):  # the budget ended before the first step of the model
+    if not len(calls):  # the calls ended before the first step of the model
         return math.nan
     grid = np.linspace(0.0, until, _POINTS + 1)[1:]
     return float(np.interp(grid, calls, losses).mean())
@@ -187,7 +187,7 @@ def end_loss(record: Record) -> float:
     if _end_of(record) < math.inf:
         return math.inf
     calls, losses = _column(record, "loss")
-    ending = losses[calls > _END * record.config.budget]
+    ending = losses[calls > _END * record.config.max_calls]
     return float(ending.mean()) if len(ending) else math.nan
 
 

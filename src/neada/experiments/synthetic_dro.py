@@ -51,7 +51,7 @@ _WORDS = {_SEPARATE: "with lr_y = 0.08", _EQUAL: "with equal learning rates"}
 _KEPT = 5.0
 """A drop of so many percentage points is a fall: it is between the scripts' drops of 3 and 8."""
 _ABOUT_68 = (65.0, 71.0)
-# Budget and seeds.
+# Gradient calls and seeds.
 _SCALES: dict[Scale, tuple[int, int]] = {
     "quick": (3950, 2),
     "standard": (7900, 5),
@@ -74,7 +74,7 @@ class Config:
         method: 15 steps of the adversary per batch, or as many as NeAda's rule wants.
         lr_y: The adversary's learning rate.
         seed: Of the data, the initialization and the order of the batches.
-        budget: Gradient calls of both players.
+        max_calls: Gradient calls of both players.
         lr_x: The model's learning rate.
         gamma: The price per squared distance.
         stop_scale: The constant of NeAda's rule.
@@ -85,7 +85,7 @@ class Config:
     method: Method
     lr_y: float
     seed: int
-    budget: int
+    max_calls: int
     lr_x: float = 0.01
     gamma: float = 1.3
     stop_scale: float = 0.1
@@ -98,11 +98,11 @@ class Config:
         return f"{self.method} {self.lr_y:g} seed {self.seed}"
 
 
-def configs(scale: Scale, seeds: int | None = None, budget: int | None = None) -> list[Config]:
+def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None) -> list[Config]:
     """Four runs per seed."""
-    usual_budget, num_seeds = _SCALES[scale]
+    usual_calls, num_seeds = _SCALES[scale]
     return [
-        Config(method, lr_y, seed, usual_budget if budget is None else budget)
+        Config(method, lr_y, seed, usual_calls if max_calls is None else max_calls)
         for seed in range(num_seeds if seeds is None else seeds)
         for method in METHODS
         for lr_y in _RATES
@@ -119,10 +119,10 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         lr_y=config.lr_y,
         gamma=config.gamma,
         batch_size=config.batch_size,
-        budget=config.budget,
+        budget=config.max_calls,
         stop="released",
         stop_scale=config.stop_scale,
-        eval_every=max(1, config.budget // config.num_evaluations),
+        eval_every=max(1, config.max_calls // config.num_evaluations),
         eval_eps=(_EPSILON,),
         eval_clip=False,
         seed=config.seed,

@@ -67,7 +67,7 @@ def collect(out: Path, *, draw: bool = True) -> tuple[dict[str, Any], list[Secti
         raise ValueError(
             f"{out} holds no reproduction: give the folder that `neada reproduce --out` filled"
         )
-    settings = {key: request[key] for key in ("scale", "seeds", "budget")}
+    settings = {key: request[key] for key in ("scale", "seeds", "max_calls")}
     return request, [_section(out, name, settings, draw) for name in request["names"]]
 
 
@@ -146,7 +146,7 @@ def as_data(request: dict[str, Any], sections: Sequence[Section]) -> dict[str, A
     return {
         "scale": request["scale"],
         "seeds": request["seeds"],
-        "budget": request["budget"],
+        "max_calls": request["max_calls"],
         "experiments": {
             section.name: {
                 "claims": [claim.as_dict() for claim in section.claims],
