@@ -175,7 +175,7 @@ CASES = [
         ref.AdGD,
         None,
         takes_sets=False,
-        bad=(_LR, ({"variant": "mm21"}, "variant must be one of")),
+        bad=(_LR, ({"variant": "mm21"}, "there is no variant .mm21.; did you mean .mm2")),
     ),
     Case(
         "adgd-mm20lin", optim.AdGD, {"variant": "mm20lin", "lr": 1e-3}, ref.AdGD, takes_sets=False

@@ -16,7 +16,7 @@ SOURCE = Path(neada.__file__).parent
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
     {"checks", "files"},
-    {"scalars"},
+    {"scalars", "tables"},
     {"tensors", "distributed"},
     {"sets", "stopping"},
     {"optim"},

@@ -134,9 +134,9 @@ def test_batches_are_copies(shuffle) -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "sentence"),
     [
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"batch_size": 2.5}, TypeError, "batch_size must be a whole number"),
-        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"batch_size": 0}, ValueError, "batch_size must be a whole number at least 1"),
+        ({"batch_size": 2.5}, ValueError, "batch_size must be a whole number"),
+        ({"seed": -1}, ValueError, "seed must be a whole number at least 0"),
         ({"batch_size": 24, "drop_last": True}, ValueError, "drop_last leaves no batch of 24"),
         ({"y": Y[:5]}, ValueError, "23 inputs but 5"),
         ({"x": X[:0], "y": Y[:0]}, ValueError, "no sample"),
@@ -144,7 +144,7 @@ def test_batches_are_copies(shuffle) -> None:
         ({"extras": (Y[:3],)}, ValueError, "23 inputs but 3"),
         ({"y": Y.to("meta")}, ValueError, "the inputs are on cpu"),
         ({"start": (0, 5)}, ValueError, "an epoch has 5 batches, there is no batch 5"),
-        ({"start": (-1, 0)}, ValueError, "epoch must be at least 0"),
+        ({"start": (-1, 0)}, ValueError, "epoch must be a whole number at least 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes, kind, sentence) -> None:

@@ -262,7 +262,7 @@ def test_names_are_listed_and_the_nearest_is_suggested() -> None:
     [
         ({"name": "digits", "folder": "x"}, "no use for a folder"),
         ({"name": "synthetic", "test_fraction": 0.5}, "fixed test set"),
-        ({"name": "digits", "test_fraction": 1.0}, "strictly between 0 and 1"),
+        ({"name": "digits", "test_fraction": 1.0}, "greater than 0 and less than 1, got 1.0"),
         ({"name": "synthetic", "seed": -1}, "seed must be a whole number"),
         ({"name": "synthetic", "seed": 0.5}, "seed must be a whole number"),
     ],

@@ -115,7 +115,7 @@ def test_a_failing_construction_gives_the_generator_back() -> None:
         (("cnn", (28, 28), 10), r"images of shape \(channels, height, width\)"),
         (("cnn", (1, 23, 28), 10), "at least 24x24"),
         (("small-cnn", (1, 1, 8), 10), "at least 2x2"),
-        (("mlp", (2,), 1), "num_classes must be at least 2"),
+        (("mlp", (2,), 1), "num_classes must be a whole number at least 2"),
         (("mlp", (), 2), "whole numbers, at least 1"),
         (("mlp", (2.5,), 2), "whole numbers, at least 1"),
         (("linear", (0,), 2), "whole numbers, at least 1"),

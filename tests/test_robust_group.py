@@ -327,7 +327,7 @@ def test_exponentiated_gradient_on_large_numbers() -> None:
         ({"adjustment": 1.0, "sizes": None}, "needs the sizes of the groups"),
         ({"sizes": [1, 2]}, "sizes must be 3 positive numbers"),
         ({"frequencies": [0.5, 0.5, 0.0]}, "frequencies must be 3 positive numbers"),
-        ({"estimate": "median"}, "estimate must be one of"),
+        ({"estimate": "median"}, "there is no estimate .median.; did you mean .mean."),
         (
             {"y_optimizer": lambda p: torch.optim.SGD(p, maximize=True)},
             "the weights live on the simplex",

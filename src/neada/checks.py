@@ -1,13 +1,12 @@
 """Checks of arguments, with one kind of sentence for all of them."""
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
-import torch
-from torch import Tensor
-
-__all__ = ["check_choice", "check_number", "check_rate"]
+__all__ = ["check_choice", "check_number", "not_one_of"]
 
 
 def check_number(
@@ -32,7 +31,7 @@ def check_number(
         whole: Whether it must be a whole number.
     """
     if isinstance(number, Integral if whole else Real) and not isinstance(number, bool):
-        value = float(number)
+        value: Any = number  # as it is: a float would round large whole numbers
         high_enough = value > above if strict else value >= above
         low_enough = value < below if most is None else value <= most
         if high_enough and low_enough:
@@ -48,32 +47,31 @@ def check_number(
     raise ValueError(f"{name} must be {noun} {wanted}, got {number!r}")
 
 
-def check_rate(name: str, rate: object, num_rows: int | None) -> None:
-    """Raise ValueError unless a learning rate is a positive number, or one for every row.
+def check_choice(name: str, choice: object, choices: Iterable[object]) -> None:
+    """Raise ValueError unless an option is one of those there are."""
+    choices = tuple(choices)
+    if choice not in choices:
+        raise ValueError(not_one_of(name, choice, choices))
+
+
+def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
+    """The sentence for a name that is not one of the choices: the nearest one, or all of them.
 
     Args:
-        name: What the user calls it.
-        rate: What the user gave.
-        num_rows: How many rows the player has; None if it is one problem.
+        what: What the name is of, in the user's words.
+        given: What the user gave.
+        choices: What there is.
+
+    Example:
+        >>> not_one_of("model", "cnm", ["linear", "mlp", "cnn"])
+        "there is no model 'cnm'; did you mean 'cnn'?"
+        >>> not_one_of("model", "transformer", ["linear", "mlp", "cnn"])
+        "model must be one of 'linear', 'mlp', 'cnn', got 'transformer'"
     """
-    if not isinstance(rate, Tensor):
-        check_number(name, rate)
-    elif num_rows is None:
-        raise ValueError(
-            f"{name} is a tensor, but the player is one problem and has no rows to give a rate "
-            "each: pass a number, or make the player rowwise"
-        )
-    elif rate.shape != (num_rows,) or rate.dtype != torch.float64:
-        raise ValueError(
-            f"{name} must be a number or a float64 tensor with one rate for each of the "
-            f"{num_rows} rows, got {rate.dtype} of shape {tuple(rate.shape)}"
-        )
-    elif not bool(((rate > 0.0) & rate.isfinite()).all()):
-        raise ValueError(f"{name} must be greater than 0 and finite in every row, got {rate}")
-
-
-def check_choice(name: str, choice: object, choices: Sequence[object]) -> None:
-    """Raise ValueError unless an option is one of those there are."""
-    if choice not in choices:
-        options = ", ".join(repr(option) for option in choices)
-        raise ValueError(f"{name} must be one of {options}, got {choice!r}")
+    choices = tuple(choices)
+    if isinstance(given, str):
+        names = [choice for choice in choices if isinstance(choice, str)]
+        near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+        if near:
+            return f"there is no {what} {given!r}; did you mean {near[0]!r}?"
+    return f"{what} must be one of {', '.join(map(repr, choices))}, got {given!r}"

@@ -1,13 +1,15 @@
 """The paper's networks and two small ones, each an `nn.Sequential` as torch initializes it."""
 
 import contextlib
-import difflib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
+
+from neada.checks import check_choice, check_number
+from neada.tables import MODELS, resolve
 
 __all__ = ["cnn", "linear", "make", "mlp", "names", "small_cnn"]
 
@@ -82,17 +84,9 @@ def small_cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
     )
 
 
-_MODELS: dict[str, Callable[[_Shape, int], nn.Sequential]] = {
-    "linear": linear,
-    "mlp": mlp,
-    "cnn": cnn,
-    "small-cnn": small_cnn,
-}
-
-
 def names() -> list[str]:
     """The names of all models that `make` knows."""
-    return list(_MODELS)
+    return list(MODELS)
 
 
 def make(
@@ -125,26 +119,21 @@ def make(
         >>> [tuple(p.shape) for p in model.parameters()]
         [(4, 2), (4,), (2, 4), (2,), (2, 2), (2,)]
     """
-    if name not in _MODELS:
-        near = difflib.get_close_matches(name, _MODELS, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"there is no model named {name!r}; did you mean {near!r}? "
-            "models.names() lists them all"
-        )
-    widths = [*input_shape, *(hidden or ()), num_classes]
+    check_choice("model", name, MODELS)
+    check_number("num_classes", num_classes, above=2, strict=False, whole=True)
+    widths = [*input_shape, *(hidden or ())]
     if not input_shape or not all(isinstance(n, int) and n >= 1 for n in widths):
         raise ValueError(
-            "input_shape, hidden and num_classes must be whole numbers, at least 1, got "
-            f"{tuple(input_shape)}, {hidden} and {num_classes!r}"
+            "input_shape and hidden must be whole numbers, at least 1, got "
+            f"{tuple(input_shape)} and {hidden}"
         )
-    if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
-    if hidden is not None and name != "mlp":
+    entry = MODELS[name]
+    if hidden is not None and "hidden" not in entry.options:
         raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")
+    options = {} if hidden is None else {"hidden": hidden}
     with _initializing(seed), torch.device("cpu"):
-        if hidden is not None:
-            return mlp(input_shape, num_classes, hidden=hidden)
-        return _MODELS[name](input_shape, num_classes)
+        model: nn.Sequential = resolve(entry.function)(input_shape, num_classes, **options)
+    return model
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from neada import files
+from neada.checks import check_number
 from neada.files import replacing
 
 __all__ = ["Checkpoints", "Run", "environment"]
@@ -79,8 +80,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, num_kept: int = 2) -> None:
-        if num_kept < 1:
-            raise ValueError(f"num_kept must be at least 1, got {num_kept}")
+        check_number("num_kept", num_kept, above=1, strict=False, whole=True)
         self.folder = Path(folder)
         self.num_kept = num_kept
         self._whole: list[Path] = []

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from neada.checks import check_number
 from neada.scalars import Flag, Scalar, any_true, maximum, where
 
 __all__ = [
@@ -100,8 +101,8 @@ class GradientMapping(StoppingRule):
     """
 
     def __init__(self, scale: float = 1.0, power: float = 1.0) -> None:
-        _check_positive("scale", scale)
-        _check_positive("power", power)
+        check_number("scale", scale)
+        check_number("power", power)
         self.scale = scale
         self.power = power
 
@@ -143,12 +144,12 @@ class InnerSteps(StoppingRule):
             self.limit, self._words = lambda t: float(t + 1), "t+1"
         elif isinstance(count, tuple) and len(count) == 2 and count[0] == "log":
             power = float(count[1])
-            _check_positive("the power of the logarithm", power)
+            check_number("the power of the logarithm", power)
             self.limit = lambda t: math.ceil(t * math.log(t) ** power) + 1.0 if t > 0 else 1.0
             self._words = f"ceil(t log^{power:g} t) + 1"
         elif isinstance(count, tuple) and len(count) == 2 and count[0] == "power":
             exponent = float(count[1])
-            _check_positive("the exponent", exponent)
+            check_number("the exponent", exponent)
             self.limit = lambda t: float(math.ceil((t + 1) ** exponent))
             self._words = f"ceil((t+1)^{exponent:g})"
         else:
@@ -173,8 +174,7 @@ class FixedSteps(StoppingRule):
     """
 
     def __init__(self, num_steps: int) -> None:
-        if not (num_steps >= 0 and float(num_steps).is_integer()):
-            raise ValueError(f"num_steps must be a whole number, at least 0, got {num_steps!r}")
+        check_number("num_steps", num_steps, above=0, strict=False, whole=True)
         self.num_steps = num_steps
 
     def __call__(self, state: InnerState) -> Flag:
@@ -193,7 +193,7 @@ class FixedAccuracy(StoppingRule):
     """
 
     def __init__(self, tol: float) -> None:
-        _check_positive("tol", tol)
+        check_number("tol", tol)
         self.tol = tol
 
     def __call__(self, state: InnerState) -> Flag:
@@ -220,9 +220,8 @@ class RelativeAccuracy(StoppingRule):
     """
 
     def __init__(self, theta: float = 0.1, tol: float = 0.0) -> None:
-        _check_positive("theta", theta)
-        if not tol >= 0.0:
-            raise ValueError(f"tol must be a number at least 0, got {tol!r}")
+        check_number("theta", theta)
+        check_number("tol", tol, strict=False)
         self.theta: Scalar = theta
         self.tol = tol
         self._last_sq: Scalar = math.inf
@@ -293,8 +292,3 @@ class _Joined(StoppingRule):
 
     def __str__(self) -> str:
         return f"({self.left} {self.word} {self.right})"
-
-
-def _check_positive(name: str, number: float) -> None:
-    if not number > 0.0:
-        raise ValueError(f"{name} must be a number greater than 0, got {number!r}")

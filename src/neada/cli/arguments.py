@@ -2,13 +2,14 @@
 
 import argparse
 import contextlib
-import difflib
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
+
+from neada.checks import not_one_of
 
 __all__ = [
     "Commands",
@@ -43,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         choices = action.choices
         if choices is not None and value not in choices:
             name = action.metavar or "/".join(action.option_strings) or action.dest
-            raise UsageError(_not_one_of(str(value), [str(c) for c in choices], f"{name}"))
+            raise UsageError(not_one_of(str(name), value, choices))
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -52,13 +53,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
     """Raise a usage error with the nearest name unless the value is one of the choices."""
     if value not in choices:
-        raise UsageError(_not_one_of(value, choices, what))
-
-
-def _not_one_of(value: str, choices: Sequence[str], what: str) -> str:
-    near = difflib.get_close_matches(value, choices, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}."
-    return f"{what}: there is no {value!r}; {hint}"
+        raise UsageError(not_one_of(what, value, choices))
 
 
 def natural(what: str) -> Callable[[str], int]:

@@ -1,12 +1,13 @@
 """Batches of tensors in memory, shuffled by seed, that can go on from any batch."""
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from neada.checks import check_number
 
 __all__ = ["Batches"]
 
@@ -62,8 +63,10 @@ class Batches:
     ) -> None:
         self._tensors = (x, y, *extras)
         self._size = _check_tensors(self._tensors)
-        self.batch_size = _whole("batch_size", batch_size, 1)
-        self.seed = _whole("seed", seed, 0)
+        check_number("batch_size", batch_size, above=1, strict=False, whole=True)
+        check_number("seed", seed, above=0, strict=False, whole=True)
+        self.batch_size = int(batch_size)
+        self.seed = int(seed)
         self.shuffle = shuffle
         self.drop_last = drop_last
         whole, rest = divmod(self._size, self.batch_size)
@@ -98,11 +101,11 @@ class Batches:
             epoch: Its epoch, from 0.
             batch: Its number within the epoch, from 0.
         """
-        epoch, batch = _whole("epoch", epoch, 0), _whole("batch", batch, 0)
+        for name, number in (("epoch", epoch), ("batch", batch)):
+            check_number(name, number, above=0, strict=False, whole=True)
         if batch >= self._num_batches:
             raise ValueError(f"an epoch has {self._num_batches} batches, there is no batch {batch}")
-        self.epoch = epoch
-        self.batch = batch
+        self.epoch, self.batch = int(epoch), int(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """The position, and what it refers to."""
@@ -179,13 +182,3 @@ def _check_tensors(tensors: Sequence[Tensor]) -> int:
                 "move them together"
             )
     return len(tensors[0])
-
-
-def _whole(name: str, value: int, smallest: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, got {value!r}") from None
-    if number < smallest:
-        raise ValueError(f"{name} must be at least {smallest}, got {value!r}")
-    return number

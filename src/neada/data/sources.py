@@ -1,6 +1,5 @@
 """Every data set by name: generated, bundled with other packages, or found as files."""
 
-import difflib
 import hashlib
 import importlib
 import math
@@ -12,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neada.checks import check_number, not_one_of
 from neada.data.dataset import DataError, Dataset, as_float32, checksum, split_by_seed
 from neada.data.download import fetch
-from neada.data.readers import npz, read_idx
+from neada.data.readers import read_idx
+from neada.tables import DATA, DataEntry, resolve
 
 __all__ = ["digits", "load", "mnist_5k", "mnist_like", "names", "synthetic"]
 
@@ -31,7 +32,6 @@ _NUM_CLASSES = 10
 class _Origin(NamedTuple):
     """What is known of a data set before looking."""
 
-    description: str
     size: str
     folders: tuple[str, ...]  # where the files may be inside a place that holds several data sets
     system: str | None  # where a distribution's package puts them
@@ -42,7 +42,6 @@ class _Origin(NamedTuple):
 
 _ORIGINS = {
     "mnist": _Origin(
-        "70000 handwritten digits of 28x28 pixels",
         "12 MB",
         ("mnist", "MNIST/raw"),
         None,
@@ -59,7 +58,6 @@ _ORIGINS = {
         "27ae3e4e09519cfbb04c329615203637",
     ),
     "fashion-mnist": _Origin(
-        "70000 pieces of clothing of 28x28 pixels",
         "31 MB",
         ("fashion-mnist", "FashionMNIST/raw"),
         "/usr/share/dataset-fashion-mnist",
@@ -105,7 +103,7 @@ def mnist_like(name: str, folder: Path | None, download: bool) -> Dataset:
         num_classes=_NUM_CLASSES,
         bounds=(0.0, 1.0),
         source=str(files[0].parent),
-        description=_ORIGINS[name].description,
+        description=DATA[name].description,
         checksums={path.name: _file_checksum(path) for path in files},
         inputs_held_out=x[num_train:],
         targets_held_out=y[num_train:],
@@ -305,15 +303,12 @@ def _draw(num_points: int, generator: torch.Generator) -> Tensor:
     return torch.cat(kept)[:num_points]
 
 
-_GENERATED = ("synthetic",)
-_BUNDLED = {"digits": digits, "mnist-5k": mnist_5k}
-_IDX_SETS = ("mnist", "fashion-mnist")
-_TEST_FRACTION = 0.2
+_NPZ = DataEntry("neada.data.readers:npz", "arrays of one's own", ("path", "seed", "test_fraction"))
 
 
 def names() -> list[str]:
     """The names of all data sets that `load` knows; it also takes the path of an `.npz` file."""
-    return [*_GENERATED, *_BUNDLED, *_IDX_SETS]
+    return list(DATA)
 
 
 def load(
@@ -360,27 +355,24 @@ def load(
         Dataset('synthetic': 10000 train, 4000 test, inputs (2,), 2 classes)
     """
     given = os.fspath(name)
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {seed!r}")
-    is_npz = given.lower().endswith(".npz")
-    if not is_npz and given not in names():
-        near = difflib.get_close_matches(given, names(), n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
-        raise DataError(
-            f"there is no data set named {given!r}; {hint} The path of an .npz file will do as well"
-        )
-    if folder is not None and given not in _IDX_SETS:
-        raise ValueError(f"{given} has no use for a folder: it is for {' and '.join(_IDX_SETS)}")
-    if test_fraction is None:
-        test_fraction = _TEST_FRACTION
-    elif not (is_npz or given in _BUNDLED):
+    check_number("seed", seed, above=0, strict=False, below=2**63, whole=True)
+    entry = _NPZ if given.lower().endswith(".npz") else DATA.get(given)
+    if entry is None:
+        sentence = not_one_of("data set", given, DATA)
+        raise DataError(f"{sentence} (the path of an .npz file will do as well)")
+    if folder is not None and "folder" not in entry.options:
+        others = " and ".join(name for name in DATA if "folder" in DATA[name].options)
+        raise ValueError(f"{given} has no use for a folder: it is for {others}")
+    if test_fraction is not None and "test_fraction" not in entry.options:
         raise ValueError(f"{given} has a fixed test set; leave test_fraction out")
-    elif not 0.0 < test_fraction < 1.0:
-        raise ValueError(f"test_fraction must lie strictly between 0 and 1, got {test_fraction!r}")
-    if is_npz:
-        return npz(Path(given), seed, test_fraction)
-    if given in _BUNDLED:
-        return _BUNDLED[given](seed, test_fraction)
-    if given in _IDX_SETS:
-        return mnist_like(given, None if folder is None else Path(folder), download)
-    return synthetic(seed)
+    arguments = {
+        "name": given,
+        "path": Path(given),
+        "folder": None if folder is None else Path(folder),
+        "seed": seed,
+        "test_fraction": 0.2 if test_fraction is None else test_fraction,
+        "download": download,
+    }
+    check_number("test_fraction", arguments["test_fraction"], below=1.0)
+    found: Dataset = resolve(entry.function)(**{key: arguments[key] for key in entry.options})
+    return found

@@ -4,7 +4,6 @@ An experiment is a module with a config, runs, claims and a figure. Everything t
 `figure` see comes from run folders, so both can be repeated without running anything again.
 """
 
-import difflib
 import hashlib
 import importlib
 import inspect
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
+from neada.checks import check_choice
 from neada.files import encode
 from neada.runs import Run
 
@@ -183,10 +183,7 @@ def make(name: str) -> Experiment:
     Raises:
         ValueError: There is none of that name; the sentence has the nearest one.
     """
-    if name not in _NAMES:
-        near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_NAMES)}."
-        raise ValueError(f"there is no experiment {name!r}: {hint}")
+    check_choice("experiment", name, _NAMES)
     module = importlib.import_module(f"neada.experiments.{name.replace('-', '_')}")
     return cast(Experiment, module)
 

@@ -21,12 +21,12 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_rate
+from neada.checks import check_choice, check_number
 from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
 from neada.sets import Set
 
-__all__ = ["Active", "Group", "Keep", "PlayerOptimizer", "RememberingOptimizer"]
+__all__ = ["Active", "Group", "Keep", "PlayerOptimizer", "RememberingOptimizer", "check_rate"]
 
 
 Keep = Literal["nothing", "step", "everything"]
@@ -463,3 +463,27 @@ class PlayerOptimizer(RememberingOptimizer):
         if decay is not None:
             numbers["num_averaged"] = count = numbers["num_averaged"] + 1.0
             self._fold_into_average(self._all_params(), (1.0 + decay) / (count + decay))
+
+
+def check_rate(name: str, rate: object, num_rows: int | None) -> None:
+    """Raise ValueError unless a learning rate is a positive number, or one for every row.
+
+    Args:
+        name: What the user calls it.
+        rate: What the user gave.
+        num_rows: How many rows the player has; None if it is one problem.
+    """
+    if not isinstance(rate, Tensor):
+        check_number(name, rate)
+    elif num_rows is None:
+        raise ValueError(
+            f"{name} is a tensor, but the player is one problem and has no rows to give a rate "
+            "each: pass a number, or make the player rowwise"
+        )
+    elif rate.shape != (num_rows,) or rate.dtype != torch.float64:
+        raise ValueError(
+            f"{name} must be a number or a float64 tensor with one rate for each of the "
+            f"{num_rows} rows, got {rate.dtype} of shape {tuple(rate.shape)}"
+        )
+    elif not bool(((rate > 0.0) & rate.isfinite()).all()):
+        raise ValueError(f"{name} must be greater than 0 and finite in every row, got {rate}")

@@ -1,10 +1,10 @@
 """The zoo: every problem by name."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from neada.checks import check_choice
 from neada.problems.base import Problem
 from neada.problems.couplings import (
     ball_constrained,
@@ -60,11 +60,6 @@ def make(name: str, **options: Any) -> Problem:
     Raises:
         ValueError: there is no such problem; the message says which name is nearest.
     """
-    if name not in _ZOO:
-        near = difflib.get_close_matches(name, _ZOO, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"there is no problem named {name!r}; did you mean {near!r}? "
-            "problems.names() lists them all"
-        )
+    check_choice("problem", name, _ZOO)
     factory, defaults = _ZOO[name]
     return replace(factory(**{**defaults, **options}), name=name)

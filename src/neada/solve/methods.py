@@ -1,6 +1,5 @@
 """The methods by name: each a choice of parts, with what it needs to know."""
 
-import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
+from neada.checks import check_choice
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Stepper
@@ -55,9 +55,7 @@ def make_stepper(method: str, players: Players, options: dict[str, Any]) -> Step
     Raises:
         ValueError: There is no such method, or it has no such option.
     """
-    if method not in _METHODS:
-        (nearest,) = difflib.get_close_matches(method, _METHODS, n=1, cutoff=0.0)
-        raise ValueError(f"there is no method {method!r}; did you mean {nearest!r}?")
+    check_choice("method", method, _METHODS)
     factory, _ = _METHODS[method]
     try:
         return factory(players, **options)

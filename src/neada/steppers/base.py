@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
-from neada.checks import check_number, check_rate
-from neada.optim.base import PlayerOptimizer
+from neada.checks import check_number
+from neada.optim.base import PlayerOptimizer, check_rate
 from neada.optim.constrain import constraints
 from neada.scalars import Scalar, all_finite
 from neada.sets import Set
