@@ -9,7 +9,7 @@ import torch
 
 from neada.experiments import errata, errata_methods, errata_theory
 from neada.experiments.experiment import Record
-from neada.experiments.online import Learners
+from neada.experiments.regret import Learners
 from neada.optim import AdaptiveSGD
 from neada.runs import Run
 from neada.steppers import Simultaneous

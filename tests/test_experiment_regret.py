@@ -8,7 +8,7 @@ import torch
 
 from neada.experiments import regret
 from neada.experiments.experiment import Record
-from neada.experiments.online import Learners, play, proven_bound
+from neada.experiments.regret import Learners, play, proven_bound
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
 from neada.sets import Box

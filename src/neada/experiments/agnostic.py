@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from neada import plots, problems
-from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
 from neada.experiments.races import Rules, calls_to_arrive
-from neada.experiments.sweeps import Array
 from neada.runs import Run
 
 if TYPE_CHECKING:

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from neada import plots
 from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.rates import (
     MODULUS,
     SMOOTHNESS,
-    RatePanel,
     complexity_exponent,
     marks,
     rate_figure,
+    rate_panel,
     tail_game,
 )
-from neada.experiments.sweeps import Array
 from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
 from neada.problems import Problem
 from neada.runs import Run
@@ -227,9 +227,9 @@ def _spread(swept: Sequence[Record]) -> Claim:
     each = [record for record in swept if record.config.solver == _ADAPG]
     if len(each) == len(_RATES):
         last = min(record.rows[-1]["t"] for record in each)
-        at = {r.config.lr: np.searchsorted(_column(r, "t"), last) for r in each}
-        errors = [float(_column(r, "error")[at[r.config.lr]]) for r in each]
-        calls = [float(_column(r, "calls")[at[r.config.lr]]) for r in each]
+        at = {r.config.lr: np.searchsorted(r.column("t"), last) for r in each}
+        errors = [float(r.column("error")[at[r.config.lr]]) for r in each]
+        calls = [float(r.column("calls")[at[r.config.lr]]) for r in each]
         measured = max(errors) / min(errors)
         note = f"after {last} outer steps, which cost {min(calls):.0f} to {max(calls):.0f} calls"
     return Claim(
@@ -259,13 +259,7 @@ def _hardness(usual: dict[tuple[str, str], Record]) -> Claim:
 
 
 def _exponent(record: Record, log_power: float = 1.0) -> float:
-    return complexity_exponent(
-        _column(record, "calls"), _column(record, "error"), log_power=log_power
-    )
-
-
-def _column(record: Record, name: str) -> Array:
-    return np.array([row[name] for row in record.rows], dtype=float)
+    return complexity_exponent(record.column("calls"), record.column("error"), log_power=log_power)
 
 
 def _slug(name: str) -> str:
@@ -284,14 +278,13 @@ def figure(records: Sequence[Record]) -> "Figure":
         by_rate = sorted(swept, key=lambda r: float(r.config.lr))
         named = [(f"learning rate {r.config.lr:g}", r) for r in by_rate]
         panels.append(_panel(f"steep tail, {_ADAPG}", named))
-    return rate_figure(panels, num_columns=2)
+    return rate_figure(panels, 2, "gradient and value calls")
 
 
-def _panel(title: str, named: Sequence[tuple[str, Record]]) -> RatePanel:
-    return RatePanel(
+def _panel(title: str, named: Sequence[tuple[str, Record]]) -> plots.Panel:
+    return rate_panel(
         title,
         "sqrt(log calls / calls)",
         lambda calls: np.sqrt(np.log(calls) / calls),
-        "gradient and value calls",
-        [(name, _column(record, "calls"), _column(record, "error")) for name, record in named],
+        [(name, record.column("calls"), record.column("error")) for name, record in named],
     )

@@ -46,16 +46,7 @@ _SIZES: dict[str, tuple[int, int, int]] = {
     "criterion-units": (60, 1000, 3000),
     "criterion-text": (60, 1000, 3000),
 }
-_LOOKS = (
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#4D4D4D", ":"),
-    ("#CC79A7", "-"),
-    ("#E69F00", "--"),
-    ("#56B4E9", "-."),
-    ("#7F3C8D", ":"),
-)
+_DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -127,13 +118,12 @@ def figure(records: Sequence[Record]) -> "Figure":
 def _draw(cell: "Axes", record: Record, erratum: Erratum) -> None:
     rows = [row for row in record.rows if "curve" in row]
     names = list(dict.fromkeys(row["curve"] for row in rows))
-    for name, (color, line) in zip(names, _LOOKS, strict=False):
+    for number, name in enumerate(names):
         points = [(row["x"], row["y"]) for row in rows if row["curve"] == name]
-        cell.plot(*zip(*points, strict=True), line, color=color, lw=1.5, label=name)
-    cell.set_title(erratum.id, fontsize=10)
-    cell.set(xlabel=erratum.axes[0], ylabel=erratum.axes[1])
+        color, dash = plots.numbered_style(number)["color"], _DASHES[number % len(_DASHES)]
+        cell.plot(*zip(*points, strict=True), dash, color=color, lw=1.5, label=name)
+    plots.label_axes(cell, erratum.id, *erratum.axes)
     cell.set(xscale=erratum.scales[0], yscale=erratum.scales[1])
-    cell.tick_params(labelsize=8)
     cell.grid(alpha=0.25)
     many = len(names) > 4
     cell.legend(

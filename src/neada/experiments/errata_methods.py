@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neada.experiments.errata_theory import Erratum, Rows, Statement, curve, measure
-from neada.experiments.sweeps import Array
+from neada.experiments.experiment import Array
 from neada.optim import (
     AdaptiveSGD,
     AdGD,

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.experiments.experiment import Relation
-from neada.experiments.online import Learners, play, proven_bound
-from neada.experiments.sweeps import Array, Family, Rule
+from neada.experiments.experiment import Array, Relation
+from neada.experiments.regret import Learners, play, proven_bound
+from neada.experiments.sweeps import Family, Rule
 from neada.optim import AdaptiveSGD, GeneralizedAdaGrad
 from neada.steppers import NeAda, Simultaneous
 from neada.stopping import GradientMapping

@@ -10,10 +10,13 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from neada.checks import check_choice
 from neada.files import encode
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCALES",
+    "Array",
     "Claim",
     "Experiment",
     "ExperimentConfig",
@@ -33,12 +37,13 @@ __all__ = [
     "Scale",
     "Verdict",
     "configs",
+    "if_complete",
     "make",
     "names",
     "run_folder",
 ]
 
-
+Array = NDArray[np.float64]
 Relation = Literal["<=", ">=", "<", ">", "between"]
 Verdict = Literal["holds", "fails", "not run"]
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
@@ -94,6 +99,23 @@ class Claim:
         return {**asdict(self), "verdict": self.verdict}
 
 
+_Part = TypeVar("_Part")
+
+
+def if_complete(
+    measure: Callable[[Sequence[_Part]], float], parts: Iterable[_Part | None]
+) -> float | None:
+    """The number that some parts give together; None if one of them is missing.
+
+    Example:
+        >>> if_complete(max, [1.0, 2.0]), if_complete(max, [1.0, None])
+        (2.0, None)
+    """
+    parts = list(parts)
+    known = [part for part in parts if part is not None]
+    return measure(known) if len(known) == len(parts) else None
+
+
 Scale = Literal["quick", "standard", "paper"]
 SCALES: tuple[Scale, ...] = ("quick", "standard", "paper")
 Progress = Callable[[float], None]
@@ -116,6 +138,10 @@ class Record:
 
     config: Any
     rows: Sequence[dict[str, Any]]
+
+    def column(self, name: str) -> Array:
+        """One number, or list of numbers, of every row that has it."""
+        return np.array([row[name] for row in self.rows if name in row], dtype=float)
 
 
 class Experiment(Protocol):

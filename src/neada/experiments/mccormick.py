@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from neada import plots
-from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
 from neada.experiments.sweeps import (
     METHODS,
-    Array,
     Family,
     Game,
     Setting,

@@ -13,13 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.experiments.experiment import Progress, Record
+from neada.experiments.experiment import Array, Progress, Record
 from neada.runs import Run
 
 __all__ = [
     "FAMILIES",
     "METHODS",
-    "Array",
     "Family",
     "Game",
     "Loop",
@@ -34,8 +33,6 @@ __all__ = [
     "play_ratios",
 ]
 
-
-Array = NDArray[np.float64]
 Family = Literal["gda", "adagrad", "adam", "amsgrad"]
 
 
