@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from neada import problems
-from neada.experiments import agnostic, races
-from neada.experiments.experiment import Record
+from neada.experiments import Record, agnostic, races
 from neada.experiments.races import Rules, calls_to_arrive
 from neada.runs import Run
 from neada.solve.methods import _METHODS

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from neada import data, models
-from neada.experiments import mnist_dro, robust_training, synthetic_dro
-from neada.experiments.experiment import Record
+from neada.experiments import Record, mnist_dro, robust_training, synthetic_dro
 from neada.runs import Run
 from neada.training import TrainConfig
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import errata, errata_methods, errata_theory
-from neada.experiments.experiment import Record
+from neada.experiments import Record, errata, errata_methods, errata_theory
 from neada.experiments.regret import Learners
 from neada.optim import AdaptiveSGD
 from neada.runs import Run

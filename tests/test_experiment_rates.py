@@ -13,8 +13,7 @@ from numpy.testing import assert_allclose
 from torch.optim.optimizer import Optimizer
 
 from neada import NeAda, optim
-from neada.experiments import deterministic_rate, rates, stochastic_rate, sublinear
-from neada.experiments.experiment import Claim, Record
+from neada.experiments import Claim, Record, deterministic_rate, rates, stochastic_rate, sublinear
 from neada.runs import Run
 from neada.sets import Box
 from neada.stopping import InnerSteps

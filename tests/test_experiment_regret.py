@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import regret
-from neada.experiments.experiment import Record
+from neada.experiments import Record, regret
 from neada.experiments.regret import Learners, play, proven_bound
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run

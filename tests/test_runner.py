@@ -1,6 +1,7 @@
 """Runs are done once, resumed after an interruption, and repaired when damaged."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from neada.experiments import Claim, Record, reproduce
-from neada.experiments import experiment as registry
-from neada.experiments.experiment import run_folder
-from neada.experiments.runner import last_request
+from neada import experiments, tables
+from neada.experiments import Claim, Record, last_request, reproduce, run_folder
 from neada.report.content import collect
 from neada.runs import Run
 
@@ -61,8 +60,8 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, experiment: Any) -> None:
-    monkeypatch.setattr(registry, "_NAMES", ("toy",))
-    monkeypatch.setattr(registry, "make", lambda name: experiment)
+    monkeypatch.setattr(tables, "EXPERIMENTS", ("toy",))
+    monkeypatch.setitem(sys.modules, "neada.experiments.toy", experiment)
 
 
 def test_what_is_there_is_not_run_again(toy: Any, tmp_path: Path) -> None:
@@ -159,4 +158,4 @@ def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
 
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'mccormick'"):
-        registry.make("mccormik")
+        experiments.make("mccormik")

@@ -1,4 +1,4 @@
-"""Everything that has a name: data sets and models, in words, and where their functions are.
+"""Everything that has a name: data sets, models, experiments, and where their functions are.
 
 Checks, the choices of the command line, the lists in the docs and the batteries of tests are made
 from these tables. They import no torch, so that listing names is quick; `resolve` imports the
@@ -10,14 +10,25 @@ To add a data set or a model, write its function and add one entry:
   `neada.data.load` that it takes ("name", "seed", "test_fraction", "folder", "download"), and the
   model that is usual for it;
 - `MODELS`: a function ``(input_shape, num_classes) -> nn.Sequential``, its description, and the
-  options of `neada.models.make` that it takes besides.
+  options of `neada.models.make` that it takes besides;
+- `EXPERIMENTS`: a module of `neada.experiments`, its name with hyphens, in the order of the paper.
 """
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
-__all__ = ["DATA", "MODELS", "DataEntry", "Entry", "ModelEntry", "resolve"]
+__all__ = [
+    "DATA",
+    "EXPERIMENTS",
+    "MODELS",
+    "SCALES",
+    "DataEntry",
+    "Entry",
+    "ModelEntry",
+    "Scale",
+    "resolve",
+]
 
 
 @dataclass(frozen=True)
@@ -113,3 +124,20 @@ MODELS: dict[str, ModelEntry] = {
     "cnn": ModelEntry("neada.models:cnn", "the paper's network for MNIST", channels_last=True),
     "small-cnn": ModelEntry("neada.models:small_cnn", "two convolutions, for small images"),
 }
+
+EXPERIMENTS: tuple[str, ...] = (
+    "quadratic",
+    "mccormick",
+    "synthetic-dro",
+    "mnist-dro",
+    "lemma",
+    "deterministic-rate",
+    "stochastic-rate",
+    "regret",
+    "high-probability",
+    "agnostic",
+    "errata",
+)
+Scale = Literal["quick", "standard", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+"""How long experiments may take: seconds each, minutes, as long as the paper's."""

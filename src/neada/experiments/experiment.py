@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cas
 import numpy as np
 from numpy.typing import NDArray
 
+from neada import tables
 from neada.checks import check_choice
-from neada.files import encode
-from neada.runs import Run
+from neada.runs import Run, encode
+from neada.tables import SCALES, Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,8 +117,6 @@ def if_complete(
     return measure(known) if len(known) == len(parts) else None
 
 
-Scale = Literal["quick", "standard", "paper"]
-SCALES: tuple[Scale, ...] = ("quick", "standard", "paper")
 Progress = Callable[[float], None]
 """Called now and then with the part of a run that is done, between 0 and 1."""
 
@@ -178,21 +177,6 @@ def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
     return out / name / "runs" / f"{label}-{fingerprint}"
 
 
-_NAMES = (
-    "quadratic",
-    "mccormick",
-    "synthetic-dro",
-    "mnist-dro",
-    "lemma",
-    "deterministic-rate",
-    "stochastic-rate",
-    "regret",
-    "high-probability",
-    "agnostic",
-    "errata",
-)
-
-
 def names() -> list[str]:
     """The names of all experiments.
 
@@ -200,7 +184,7 @@ def names() -> list[str]:
         >>> names()[:2]
         ['quadratic', 'mccormick']
     """
-    return list(_NAMES)
+    return list(tables.EXPERIMENTS)
 
 
 def make(name: str) -> Experiment:
@@ -209,7 +193,7 @@ def make(name: str) -> Experiment:
     Raises:
         ValueError: There is none of that name; the sentence has the nearest one.
     """
-    check_choice("experiment", name, _NAMES)
+    check_choice("experiment", name, tables.EXPERIMENTS)
     module = importlib.import_module(f"neada.experiments.{name.replace('-', '_')}")
     return cast(Experiment, module)
 
@@ -231,7 +215,7 @@ def configs(
     if max_calls is None:
         return make(name).configs(scale, seeds)
     if not _takes_max_calls(name):
-        others = ", ".join(other for other in _NAMES if _takes_max_calls(other))
+        others = ", ".join(other for other in names() if _takes_max_calls(other))
         raise ValueError(
             f"max_calls can be chosen for {others}, and not for {name}: name only those"
         )

@@ -11,9 +11,7 @@ import numpy as np
 from neada import plots
 from neada.experiments.experiment import Array, Claim, Progress, Record, Relation, if_complete
 from neada.runs import Run
-from neada.training import TrainConfig, TrainStatus, train
-from neada.training.evaluation import accuracy_names
-from neada.training.loop import load_data
+from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,7 @@ import torch
 
 from neada.experiments import experiment as registry
 from neada.experiments.experiment import Scale, run_folder
-from neada.files import read_json, write_json
-from neada.runs import Run
+from neada.runs import Run, read_json, write_json
 
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
 

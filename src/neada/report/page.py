@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from neada.experiments.experiment import Claim
+from neada.experiments import Claim
 from neada.report.content import RunLine, Section, measured_text, summary
 
 __all__ = ["page"]
