@@ -10,6 +10,7 @@ import torch
 
 import neada
 from neada.experiments.sweeps import Game, Rows, Rule, Sweep, play
+from neada.inner import InnerOptions
 from neada.stopping import GradientMapping, InnerSteps
 
 FAMILIES = ("gda", "adagrad", "adam", "amsgrad")
@@ -112,8 +113,7 @@ def test_a_nested_row_is_neada_with_the_released_rule() -> None:
         torch.optim.Adam([x], lr=0.1),
         torch.optim.Adam([y], lr=0.2, maximize=True),
         GradientMapping() | InnerSteps(lambda t: 0.1 * t),
-        min_inner_steps=0,
-        test="last",
+        inner=InnerOptions(min_steps=0, test="last"),
     )
     calls, norms = [], []
     while stepper.calls_x + stepper.calls_y < 300:

@@ -29,6 +29,7 @@ from neada.experiments.rates import (
     rate_panel,
     tail_game,
 )
+from neada.inner import InnerOptions
 from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
 from neada.problems import Problem
 from neada.runs import Run
@@ -54,7 +55,7 @@ class _Solver:
     """How an inner solver is made, and what is kept of it from loop to loop."""
 
     make: Callable[[Tensor, Tensor, Problem], Optimizer]
-    state: Literal["fresh", "step", "full"] = "step"
+    keep: Literal["nothing", "step", "everything"] = "step"
     slow: bool = False
 
 
@@ -76,15 +77,15 @@ _SOLVERS = {
     "AdGD mm23": _Solver(lambda y, x, p: AdGD([y], variant="mm23", maximize=True)),
     _ADAPG: _Solver(lambda y, x, p: AdGD([y], variant="adapg", maximize=True)),
     "L-BFGS": _Solver(lambda y, x, p: LBFGS([y], maximize=True)),
-    "AdaGrad-Norm": _Solver(lambda y, x, p: GeneralizedAdaGrad([y], maximize=True), "fresh"),
+    "AdaGrad-Norm": _Solver(lambda y, x, p: GeneralizedAdaGrad([y], maximize=True), "nothing"),
     "GD 1/l (knows l)": _Solver(
-        lambda y, x, p: torch.optim.SGD([y], lr=1.0 / SMOOTHNESS, maximize=True), "full"
+        lambda y, x, p: torch.optim.SGD([y], lr=1.0 / SMOOTHNESS, maximize=True), "everything"
     ),
     "Polyak (knows the value)": _Solver(
-        lambda y, x, p: Polyak([y], f_bound=_maximal_value(x, p), maximize=True), "fresh", True
+        lambda y, x, p: Polyak([y], f_bound=_maximal_value(x, p), maximize=True), "nothing", True
     ),
     "SC-AdaNGD (knows mu)": _Solver(
-        lambda y, x, p: SCAdaNGD([y], strong_convexity=MODULUS, maximize=True), "fresh", True
+        lambda y, x, p: SCAdaNGD([y], strong_convexity=MODULUS, maximize=True), "nothing", True
     ),
 }
 
@@ -134,7 +135,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         GeneralizedAdaGrad([x], lr=config.lr),
         solver.make(y, x, problem),
         GradientMapping(),
-        state=solver.state,
+        inner=InnerOptions(keep=solver.keep),
         deterministic=True,
     )
     points: list[tuple[list[float], list[float]]] = []

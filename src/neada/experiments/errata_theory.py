@@ -12,6 +12,7 @@ from torch import Tensor
 from neada.experiments.experiment import Array, Relation
 from neada.experiments.regret import Learners, play, proven_bound
 from neada.experiments.sweeps import Family, Rule
+from neada.inner import InnerOptions
 from neada.optim import AdaptiveSGD, GeneralizedAdaGrad
 from neada.steppers import NeAda, Simultaneous
 from neada.stopping import GradientMapping
@@ -503,7 +504,7 @@ def _inner_errors(num_outer: int, stopping: GradientMapping, unit: float) -> tup
         GeneralizedAdaGrad([x], lr=1.0, v0=unit**2),
         AdaptiveSGD([y], lr=0.1 / unit, psi="none", maximize=True),
         stopping,
-        min_inner_steps=0,
+        inner=InnerOptions(min_steps=0),
     )
 
     def value() -> Tensor:

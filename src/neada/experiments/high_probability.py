@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neada import plots
 from neada.experiments.experiment import Array, Claim, Progress, Record, Scale, if_complete
+from neada.inner import InnerOptions
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
 from neada.sets import Box
@@ -95,7 +96,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
             rowwise=True,
         ),
         InnerSteps(),
-        state="fresh",
+        inner=InnerOptions(keep="nothing"),
         rowwise=True,
     )
     draw = _noise(config)
