@@ -120,8 +120,7 @@ def test_a_single_row_pays_for_everything(method: str) -> None:
     options = {name: rate for name in ("lr_x", "lr_y") if name in takes}
     one = races._Race(method, problems.make("stackelberg"), options, 1, Rules(80, 1e-9))
     one.run()
-    assert one.nested is not None
-    assert one.nested.row_calls.tolist() == [one.nested.total_calls]
+    assert one.stepper.row_calls.tolist() == [one.stepper.total_calls]
 
 
 @pytest.mark.parametrize("method", ["gda", "neada-gda", "neada-adagrad"])

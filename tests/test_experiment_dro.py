@@ -282,7 +282,7 @@ def test_the_larger_class_is_what_the_generator_draws() -> None:
 
 
 def tiny_training(**changes: Any) -> TrainConfig:
-    return TrainConfig(data="synthetic", budget=30, stop="released", eval_eps=(0.5,), **changes)
+    return TrainConfig(data="synthetic", max_calls=30, stop="released", eval_eps=(0.5,), **changes)
 
 
 def rows_without_time(run: Run) -> list[dict[str, Any]]:
@@ -314,7 +314,9 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_pat
 def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.start({})
-    config = tiny_training(method="sgd-1", lr_x=1e30)
+    config = tiny_training(
+        method="gdmax", x_optimizer="sgd", y_optimizer="sgd", inner_steps=1, lr_x=1e30
+    )
     robust_training.train_into(config, run, lambda part: None, resumable=False)
     *_, there, end = run.rows()
     assert there["calls"] < end["calls"] == 30

@@ -138,7 +138,6 @@ PUBLIC = {
     *("neada.steppers", "neada.stopping", "neada.training", "neada.checks", "neada.tables"),
 }
 FILES = sorted(Path(experiments.__file__).parent.glob("*.py"))
-FILES = [path for path in FILES if path.name != "races.py"]  # until steppers charge rows
 
 
 def borrowed(source: str) -> set[tuple[str, str]]:

@@ -120,7 +120,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
     asked = training(
         config,
         data=config.data,
-        norm=config.batch_norm,
+        batch_norm=config.batch_norm,
         eval_samples=config.eval_samples,
         eval_eps=_EPS,
     )

@@ -5,17 +5,13 @@ it is evaluated at the start with a zero gradient, so that it cannot stop the ot
 """
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer
 
+from neada import Players, StepInfo, make_stepper
 from neada.problems import Problem
-from neada.scalars import Scalar
-from neada.solve.methods import Players, make_stepper
-from neada.steppers import NeAda
-from neada.steppers.base import BudgetExhausted, Closure, Evaluation, StepInfo
 
 __all__ = ["Rules", "calls_to_arrive"]
 
@@ -72,23 +68,18 @@ class _Race:
         )
         self.racing = torch.ones(num_rows, dtype=torch.bool)
         self.arrival = torch.full((num_rows,), math.inf, dtype=torch.float64)
-        players = Players([self.x], [self.y], *problem.row_sets(), True, False, self.goal)
-        stepper = make_stepper(method, players, dict(rates))
-        self.nested = _RowsAtTheirOwnCost.of(stepper) if isinstance(stepper, NeAda) else None
-        self.stepper = self.nested or stepper
-        if self.nested is None:
-            self.stepper.max_calls = rules.max_calls
+        x_set, y_set = problem.row_sets()
+        players = Players(
+            [self.x], [self.y], x_set, y_set, rowwise=True, stochastic=False, tol=self.goal
+        )
+        self.stepper = make_stepper(method, players, rates)
 
     def run(self) -> Tensor:
         """Step until nobody is left."""
         while bool(self.racing.any()):
-            before = (self.x.detach().clone(), self.y.detach().clone())
-            try:
-                info = self.stepper.step(self.closure)
-            except BudgetExhausted:
-                break
-            # A nested method measures both norms after y has moved and before x does.
-            self.look(info, before[0], self.y.detach() if self.nested else before[1])
+            x, y = self.x.detach().clone(), self.y.detach().clone()
+            info = self.stepper.step(self.closure)
+            self.look(info, x, self.y.detach() if self.stepper.measures_after_y else y)
         return self.arrival
 
     def closure(self) -> Tensor:
@@ -96,98 +87,22 @@ class _Race:
         if torch.is_grad_enabled():  # a trial point of a line search may be far out
             for player in (self.x, self.y):
                 self.racing &= player.detach().abs().amax(1) < _FAR
-            if self.nested is not None:
-                self.racing &= self.nested.row_calls < self.rules.max_calls
+            self.racing &= self.stepper.row_calls < self.rules.max_calls
         rows = self.racing[:, None]
         x, y = torch.where(rows, self.x, self.start[0]), torch.where(rows, self.y, self.start[1])
         return self.problem.fun(x, y)
 
-    @property
-    def calls(self) -> Tensor:
-        """What each row has spent."""
-        if self.nested is not None:
-            return self.nested.row_calls
-        return torch.full(self.racing.shape, self.stepper.total_calls)
-
     @torch.no_grad()
     def look(self, info: StepInfo, x: Tensor, y: Tensor) -> None:
         """See who has arrived at a point, and let those rest who have left the race."""
+        calls = self.stepper.row_calls
         seen_sq = torch.maximum(torch.as_tensor(info.grad_sq_x), torch.as_tensor(info.grad_sq_y))
-        arrived = self.racing & (seen_sq <= self.goal**2) & (self.calls <= self.rules.max_calls)
+        arrived = self.racing & (seen_sq <= self.goal**2) & (calls <= self.rules.max_calls)
         if bool(arrived.any()):
             norms = torch.maximum(*self.problem.stationarity(x, y))
             arrived &= norms <= self.goal
-            self.arrival[arrived] = self.calls[arrived].double()
+            self.arrival[arrived] = calls[arrived].double()
             self.racing &= ~arrived
-        if self.nested is not None:
-            self.nested.resting = ~self.racing
+        self.stepper.rest(~self.racing)
         for player, start in zip((self.x, self.y), self.start, strict=True):
             player.copy_(torch.where(self.racing[:, None], player, start))
-
-
-class _RowsAtTheirOwnCost(NeAda):
-    """NeAda that charges a row only for what it would have spent alone.
-
-    In step, the inner loop goes on until the last row is done; the others rest and pay nothing.
-    """
-
-    @classmethod
-    def of(cls, stepper: NeAda) -> "_RowsAtTheirOwnCost":
-        """The same method."""
-        state: Any = stepper.state
-        return cls(
-            stepper.x_optimizer,
-            stepper.y_optimizer,
-            stepper.stopping,
-            state=state,
-            min_inner_steps=stepper.min_inner_steps,
-            max_inner_steps=stepper.max_inner_steps,
-            x_samples=stepper.x_samples,
-            deterministic=stepper.deterministic,
-            test=stepper.test,
-            rowwise=True,
-        )
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.resting = torch.zeros(len(self._players["x"][0]), dtype=torch.bool)
-        self.row_calls = torch.zeros(len(self.resting), dtype=torch.int64)
-        self._at_work = ~self.resting
-
-    def _maximize(self, closure: Closure, t: int) -> tuple[Scalar, Tensor | None, str]:
-        self._at_work = self._awake()
-        result = super()._maximize(closure, t)
-        self._at_work = self._awake()
-        return result
-
-    def _awake(self) -> Tensor:
-        assert self.resting is not None
-        return ~self.resting
-
-    def _count(self, player: Literal["x", "y"]) -> None:
-        super()._count(player)
-        self.row_calls += self._at_work
-
-    def _move(
-        self,
-        optimizer: Optimizer,
-        closure: Closure,
-        evaluation: Evaluation,
-        rest: Tensor | None = None,
-    ) -> None:
-        if rest is not None:
-            self._at_work = self._at_work & ~rest
-        super()._move(optimizer, closure, evaluation, rest)
-
-    def _value_closure(self, closure: Closure) -> Closure:
-        evaluate = super()._value_closure(closure)
-        (y,) = self._players["y"]
-        before = y.detach().clone()
-
-        def charged() -> Tensor:
-            # A row that has found its step stands where it stood at the last trial.
-            self.row_calls += self._at_work & (y != before).any(1)
-            before.copy_(y.detach())
-            return evaluate()
-
-        return charged

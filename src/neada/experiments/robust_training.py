@@ -61,12 +61,15 @@ def training(config: Any, **others: Any) -> TrainConfig:
         others: Fields of the training that only one of them has.
     """
     return TrainConfig(
-        method={"gdmax": "adam-15", "neada": "neada-adam"}[config.method],
+        method=config.method,
+        x_optimizer="adam",
+        y_optimizer="adam",
+        inner_steps=15 if config.method == "gdmax" else None,
         lr_x=config.lr_x,
         lr_y=config.lr_y,
         gamma=config.gamma,
         batch_size=config.batch_size,
-        budget=config.max_calls,
+        max_calls=config.max_calls,
         stop="released",
         stop_scale=config.stop_scale,
         eval_every=max(1, config.max_calls // config.num_evaluations),
@@ -102,7 +105,7 @@ def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: 
     run.append(result.rows)
     if result.status is TrainStatus.NON_FINITE:
         none_right = dict.fromkeys(accuracy_names(config, load_data(config)), 0.0)
-        ends = (result.calls, config.budget)
+        ends = (result.calls, config.max_calls)
         run.append([{"calls": end, **none_right, _DIVERGED: result.message} for end in ends])
 
 
