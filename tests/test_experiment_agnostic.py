@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from neada import problems
-from neada.experiments import Record, agnostic, races
-from neada.experiments.races import Rules, calls_to_arrive
+from neada.experiments import Record, agnostic
+from neada.experiments.agnostic import Rules, calls_to_arrive
 from neada.runs import Run
 from neada.solve.methods import _METHODS
 
@@ -118,7 +118,7 @@ def test_a_single_row_pays_for_everything(method: str) -> None:
     rate = torch.tensor([0.5], dtype=torch.float64)
     takes = inspect.signature(_METHODS[method][0]).parameters
     options = {name: rate for name in ("lr_x", "lr_y") if name in takes}
-    one = races._Race(method, problems.make("stackelberg"), options, 1, Rules(80, 1e-9))
+    one = agnostic._Race(method, problems.make("stackelberg"), options, 1, Rules(80, 1e-9))
     one.run()
     assert one.stepper.row_calls.tolist() == [one.stepper.total_calls]
 
