@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from neada.data import Batches
 
-X = torch.arange(46.0).reshape(23, 2)
-Y = torch.arange(23) % 5
+INPUTS = torch.arange(46.0).reshape(23, 2)
+TARGETS = torch.arange(23) % 5
 
 
 def orders(batches: Batches, num_batches: int) -> list[list[int]]:
@@ -43,22 +43,22 @@ def test_an_epoch_has_every_sample_once(size, batch_size, seed, shuffle) -> None
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     state = torch.get_rng_state()
-    first = orders(Batches(X, Y, 23, seed=7), 6)
+    first = orders(Batches(INPUTS, TARGETS, 23, seed=7), 6)
     assert len(set(map(tuple, first))) == 6  # every epoch its own
-    assert orders(Batches(X.double(), Y, 23, seed=7), 6) == first
-    assert orders(Batches(X, Y, 23, seed=8), 6) != first
+    assert orders(Batches(INPUTS.double(), TARGETS, 23, seed=7), 6) == first
+    assert orders(Batches(INPUTS, TARGETS, 23, seed=8), 6) != first
     # The batch size cuts the same order.
-    cut = orders(Batches(X, Y, 5, seed=7), 30)
+    cut = orders(Batches(INPUTS, TARGETS, 5, seed=7), 30)
     joined = [list(itertools.chain(*cut[5 * epoch : 5 * epoch + 5])) for epoch in range(6)]
     assert joined == first
-    late = Batches(X, Y, 23, seed=7, start=(4, 0))
+    late = Batches(INPUTS, TARGETS, 23, seed=7, start=(4, 0))
     assert orders(late, 2) == first[4:]
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_seeds_and_epochs_do_not_run_into_each_other() -> None:
     seen = {
-        tuple(orders(Batches(X, Y, 23, seed=seed, start=(epoch, 0)), 1)[0])
+        tuple(orders(Batches(INPUTS, TARGETS, 23, seed=seed, start=(epoch, 0)), 1)[0])
         for seed in range(20)
         for epoch in range(20)
     }
@@ -79,25 +79,25 @@ def test_all_orders_are_equally_likely() -> None:
 @given(done=st.integers(0, 17), drop_last=st.booleans())
 def test_it_goes_on_from_any_batch(done, drop_last) -> None:
     options = {"seed": 3, "drop_last": drop_last}
-    expected = orders(Batches(X, Y, 5, **options), 20)
-    stopped = Batches(X, Y, 5, **options)
+    expected = orders(Batches(INPUTS, TARGETS, 5, **options), 20)
+    stopped = Batches(INPUTS, TARGETS, 5, **options)
     assert orders(stopped, done) == expected[:done]
-    resumed = Batches(X, Y, 5, **options)
+    resumed = Batches(INPUTS, TARGETS, 5, **options)
     resumed.load_state_dict(stopped.state_dict())
     assert orders(resumed, 20 - done) == expected[done:]
-    sought = Batches(X, Y, 5, **options)
+    sought = Batches(INPUTS, TARGETS, 5, **options)
     sought.seek(*divmod(done, len(sought)))
     assert orders(sought, 20 - done) == expected[done:]
 
 
 def test_a_position_saved_while_a_batch_is_used_is_the_next() -> None:
-    batches = Batches(X, Y, 5, seed=0)
+    batches = Batches(INPUTS, TARGETS, 5, seed=0)
     positions = [(batches.epoch, batches.batch) for _ in itertools.islice(batches.endless(), 6)]
     assert positions == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1)]
 
 
 def test_a_loop_runs_to_the_end_of_its_epoch() -> None:
-    batches = Batches(X, Y, 5, seed=0, start=(2, 3))
+    batches = Batches(INPUTS, TARGETS, 5, seed=0, start=(2, 3))
     assert [len(ids) for _, _, ids in batches] == [5, 3]
     assert (batches.epoch, batches.batch) == (3, 0)
     for _ in batches:
@@ -106,27 +106,27 @@ def test_a_loop_runs_to_the_end_of_its_epoch() -> None:
 
 
 def test_the_last_batch_can_be_dropped() -> None:
-    batches = Batches(X, Y, 5, seed=0, drop_last=True)
+    batches = Batches(INPUTS, TARGETS, 5, seed=0, drop_last=True)
     assert len(batches) == 4
     assert [len(ids) for _, _, ids in batches] == [5, 5, 5, 5]
     assert (batches.epoch, batches.batch) == (1, 0)
 
 
 def test_extra_tensors_come_along() -> None:
-    groups, weights = Y % 2, X.sum(1)
-    for _, _, ids, group, weight in Batches(X, Y, 5, seed=0, extras=(groups, weights)):
+    groups, weights = TARGETS % 2, INPUTS.sum(1)
+    for _, _, ids, group, weight in Batches(INPUTS, TARGETS, 5, seed=0, extras=(groups, weights)):
         assert torch.equal(group, groups[ids]) and torch.equal(weight, weights[ids])
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_batches_are_copies(shuffle) -> None:
-    x, y = X.clone(), Y.clone()
+    x, y = INPUTS.clone(), TARGETS.clone()
     batches = Batches(x, y, 23, seed=0, shuffle=shuffle)
     before = orders(batches, 1)
     batches.seek(0)
     for inputs, targets, ids in batches:
         inputs.fill_(-1.0), targets.fill_(-1), ids.fill_(0)
-    assert torch.equal(x, X) and torch.equal(y, Y)
+    assert torch.equal(x, INPUTS) and torch.equal(y, TARGETS)
     batches.seek(0)
     assert orders(batches, 1) == before
 
@@ -138,28 +138,34 @@ def test_batches_are_copies(shuffle) -> None:
         ({"batch_size": 2.5}, ValueError, "batch_size must be a whole number"),
         ({"seed": -1}, ValueError, "seed must be a whole number at least 0"),
         ({"batch_size": 24, "drop_last": True}, ValueError, "drop_last leaves no batch of 24"),
-        ({"y": Y[:5]}, ValueError, "23 inputs but 5"),
-        ({"x": X[:0], "y": Y[:0]}, ValueError, "no sample"),
-        ({"x": X.tolist()}, TypeError, "made of tensors, got list"),
-        ({"extras": (Y[:3],)}, ValueError, "23 inputs but 3"),
-        ({"y": Y.to("meta")}, ValueError, "the inputs are on cpu"),
+        ({"targets": TARGETS[:5]}, ValueError, "23 inputs but 5"),
+        ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, ValueError, "no sample"),
+        ({"inputs": INPUTS.tolist()}, TypeError, "made of tensors, got list"),
+        ({"extras": (TARGETS[:3],)}, ValueError, "23 inputs but 3"),
+        ({"targets": TARGETS.to("meta")}, ValueError, "the inputs are on cpu"),
         ({"start": (0, 5)}, ValueError, "an epoch has 5 batches, there is no batch 5"),
         ({"start": (-1, 0)}, ValueError, "epoch must be a whole number at least 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes, kind, sentence) -> None:
     with pytest.raises(kind, match=sentence):
-        Batches(**{"x": X, "y": Y, "batch_size": 5, **changes})
+        Batches(**{"inputs": INPUTS, "targets": TARGETS, "batch_size": 5, **changes})
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seed": 1}, {"batch_size": 6}, {"shuffle": False}, {"drop_last": True}, {"x": X[1:]}],
+    [
+        {"seed": 1},
+        {"batch_size": 6},
+        {"shuffle": False},
+        {"drop_last": True},
+        {"inputs": INPUTS[1:]},
+    ],
 )
 def test_a_position_of_other_batches_is_refused(changes) -> None:
-    arguments = {"x": X, "y": Y, "batch_size": 5, "seed": 0}
+    arguments = {"inputs": INPUTS, "targets": TARGETS, "batch_size": 5, "seed": 0}
     other = {**arguments, **changes}
-    other["y"] = Y[: len(other["x"])]
+    other["targets"] = TARGETS[: len(other["inputs"])]
     batches = Batches(**other)
     with pytest.raises(ValueError, match="the saved position is of batches with"):
         batches.load_state_dict(Batches(**arguments).state_dict())

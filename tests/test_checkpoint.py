@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from neada.runs import Checkpoints, Run, files
+from neada import files, runs
+from neada.runs import Checkpoints, Run
 
 
 def state(t: int) -> dict[str, Any]:
@@ -69,6 +70,41 @@ def test_no_whole_checkpoint_is_one_sentence(tmp_path: Path) -> None:
         pytest.raises(ValueError, match="no checkpoint in .* is whole"),
     ):
         Checkpoints(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    ("format_number", "sentence"),
+    [
+        (
+            None,
+            r"by an older version of neada \(no format number; .* reads format 1\): finish the run",
+        ),
+        (2, r"by a newer version of neada \(format 2; this version reads format 1\): update neada"),
+    ],
+)
+def test_another_format_is_one_sentence_and_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_number: int | None, sentence: str
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(state(0))
+    save = torch.save
+    written = {**state(1), "format": format_number}
+    if format_number is None:
+        del written["format"]
+    monkeypatch.setattr(runs.torch, "save", lambda content, file: save(written, file))
+    path = checkpoints.save(state(1))
+    with pytest.raises(ValueError, match=sentence) as caught:
+        Checkpoints(tmp_path).load()
+    assert str(path) in str(caught.value) and "start again" in str(caught.value)
+
+
+def test_the_format_is_in_the_file_and_not_in_the_state(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    assert torch.load(checkpoints.save(state(0)), weights_only=True)["format"] == 1
+    loaded = checkpoints.load()
+    assert loaded is not None and loaded.keys() == state(0).keys()
+    with pytest.raises(ValueError, match="name this part differently"):
+        checkpoints.save({"format": 3})
 
 
 class _Evil:

@@ -221,7 +221,7 @@ def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["data", "digits", "--json", "--sheet", str(tmp_path / "sheet.png")]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["parts"] == {"train": 1438, "test": 359} and facts["shape"] == [1, 8, 8]
-    assert sum(facts["train_per_class"]) == 1438 and len(facts["checksums"]["x"]) == 64
+    assert sum(facts["train_per_class"]) == 1438 and len(facts["checksums"]["inputs"]) == 64
     from matplotlib.image import imread
 
     sheet = imread(tmp_path / "sheet.png")

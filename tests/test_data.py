@@ -56,20 +56,20 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_synthetic_is_the_paper_s() -> None:
     found = data.load("synthetic", seed=3)
     assert found.inputs_train.shape == (10_000, 2) and found.inputs_test.shape == (4_000, 2)
-    x = torch.cat([found.inputs_train, found.inputs_test]).double().numpy()
-    y = torch.cat([found.targets_train, found.targets_test]).numpy()
-    norms = np.sqrt((x**2).sum(1))
+    inputs = torch.cat([found.inputs_train, found.inputs_test]).double().numpy()
+    targets = torch.cat([found.targets_train, found.targets_test]).numpy()
+    norms = np.sqrt((inputs**2).sum(1))
     assert not ((norms > math.sqrt(2) / 1.3) & (norms < math.sqrt(2) * 1.3)).any()
-    assert (y == (norms > math.sqrt(2))).all()
+    assert (targets == (norms > math.sqrt(2))).all()
     # The released generator ends in copies of one row.
-    assert len(np.unique(x, axis=0)) == len(x)
+    assert len(np.unique(inputs, axis=0)) == len(inputs)
     # |x|^2 / 2 is exponential, so the share of the inner class is known; 4.5 standard deviations.
     inner, outer = 1 - math.exp(-1 / 1.69), math.exp(-1.69)
     expected = inner / (inner + outer)
-    spread = math.sqrt(expected * (1 - expected) / len(y))
-    assert abs((y == 0).mean() - expected) < 4.5 * spread
-    angles = np.arctan2(x[:, 1], x[:, 0])
-    assert abs(np.exp(1j * angles).mean()) < 4.5 / math.sqrt(len(y))
+    spread = math.sqrt(expected * (1 - expected) / len(targets))
+    assert abs((targets == 0).mean() - expected) < 4.5 * spread
+    angles = np.arctan2(inputs[:, 1], inputs[:, 0])
+    assert abs(np.exp(1j * angles).mean()) < 4.5 / math.sqrt(len(targets))
 
 
 def test_synthetic_depends_on_the_seed_only() -> None:
@@ -92,9 +92,9 @@ def test_digits_are_the_bundled_images_once_each() -> None:
     bunch = sklearn.load_digits()
     expected = sorted((*row, label) for row, label in zip(bunch.data, bunch.target, strict=True))
     rows = [
-        (*(16.0 * x.flatten().double()).tolist(), int(label))
-        for part_x, part_y in found.splits.values()
-        for x, label in zip(part_x, part_y, strict=True)
+        (*(16.0 * image.flatten().double()).tolist(), int(label))
+        for part in found.splits.values()
+        for image, label in zip(*part, strict=True)
     ]
     assert sorted(rows) == expected
 
@@ -153,7 +153,7 @@ def test_idx_images_are_split_and_scaled(packed, nowhere) -> None:
 def test_the_real_mnist_is_what_it_should_be(nowhere, monkeypatch) -> None:
     monkeypatch.setenv("NEADA_DATA", str(SHARED_MNIST.parent))
     found = data.load("mnist")
-    sizes = {part: len(x) for part, (x, _) in found.splits.items()}
+    sizes = {part: len(inputs) for part, (inputs, _) in found.splits.items()}
     assert sizes == {"train": 50_000, "test": 10_000, "held-out": 10_000}
     counts = torch.bincount(found.targets_test).tolist()  # as published
     assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -221,18 +221,19 @@ def test_every_idx_dtype_is_read(code, dtype, packed, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_npz_file_is_split_with_its_groups(save, tmp_path) -> None:
-    x = np.arange(60.0).reshape(20, 3)
-    y = np.arange(20, dtype=np.int8) % 4
-    save(tmp_path / "own.npz", x=x, y=y, groups=np.arange(20) % 3)
+@pytest.mark.parametrize("names", [("inputs", "targets"), ("x", "y"), ("inputs", "y")])
+def test_an_npz_file_is_split_with_its_groups(save, names, tmp_path) -> None:
+    inputs = np.arange(60.0).reshape(20, 3)
+    targets = np.arange(20, dtype=np.int8) % 4
+    arrays = dict(zip(names, (inputs, targets), strict=True))
+    save(tmp_path / "own.npz", **arrays, groups=np.arange(20) % 3)
     found = data.load(tmp_path / "own.npz", seed=5, test_fraction=0.25)
     assert repr(found) == "Dataset('own': 15 train, 5 test, inputs (3,), 4 classes, 3 groups)"
     rows = []
     for part, groups in (("train", found.groups_train), ("test", found.groups_test)):
-        part_x, part_y = found.splits[part]
-        for row, label, group in zip(part_x, part_y, groups, strict=True):
+        for row, label, group in zip(*found.splits[part], groups, strict=True):
             number = int(row[0]) // 3
-            assert (row == torch.from_numpy(x[number]).float()).all()
+            assert (row == torch.from_numpy(inputs[number]).float()).all()
             assert (int(label), int(group)) == (number % 4, number % 3)
             rows.append(number)
     assert sorted(rows) == list(range(20))
@@ -241,12 +242,12 @@ def test_an_npz_file_is_split_with_its_groups(save, tmp_path) -> None:
 
 
 def test_bytes_in_an_npz_file_are_pixels(tmp_path) -> None:
-    x = np.array([[0, 255], [51, 102], [1, 2], [3, 4], [5, 6]], dtype=np.uint8)
-    np.savez(tmp_path / "own.npz", x=x, y=np.array([0, 1, 0, 1, 1]))
+    pixels = np.array([[0, 255], [51, 102], [1, 2], [3, 4], [5, 6]], dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", inputs=pixels, targets=np.array([0, 1, 0, 1, 1]))
     found = data.load(tmp_path / "own.npz")
     assert found.bounds == (0.0, 1.0)
     values = torch.cat([found.inputs_train, found.inputs_test]).flatten().double().sort().values
-    np.testing.assert_allclose(values, np.sort(x.flatten()) / 255, atol=1e-7)
+    np.testing.assert_allclose(values, np.sort(pixels.flatten()) / 255, atol=1e-7)
 
 
 def test_names_are_listed_and_the_nearest_is_suggested() -> None:
@@ -272,7 +273,7 @@ def test_arguments_without_meaning_are_refused(arguments, sentence) -> None:
         data.load(**arguments)
 
 
-X, Y = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
+INPUTS, TARGETS = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
@@ -280,27 +281,43 @@ X, Y = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
     [
         ({"inputs_test": torch.rand(4, 3)}, r"test part has inputs of shape \(3,\)"),
         ({"inputs_train": torch.zeros(4, 2).long()}, "floating dtype"),
-        ({"inputs_train": X * math.nan}, "not finite"),
-        ({"inputs_train": X + 2.0}, "outside the valid range"),
+        ({"inputs_train": INPUTS * math.nan}, "not finite"),
+        ({"inputs_train": INPUTS + 2.0}, "outside the bounds"),
         ({"targets_test": torch.tensor([0, 1, 2, 1])}, "labels from 0 to 2"),
-        ({"targets_test": -Y}, "labels from -1 to 0"),
-        ({"targets_train": Y[:3]}, "one int64 label for each of its 4 inputs"),
-        ({"targets_train": Y.float()}, "one int64 label"),
-        ({"inputs_test": X[:0], "targets_test": Y[:0]}, "has no inputs"),
-        ({"inputs_test": X[:, :0], "inputs_train": X[:, :0]}, "which hold nothing"),
-        ({"inputs_held_out": X}, "come together"),
-        ({"groups_train": Y[:2]}, "one int64 group id"),
-        ({"groups_test": -Y}, "one int64 group id"),
+        ({"targets_test": -TARGETS}, "labels from -1 to 0"),
+        ({"targets_train": TARGETS[:3]}, "one int64 label for each of its 4 inputs"),
+        ({"targets_train": TARGETS.float()}, "one int64 label"),
+        ({"inputs_test": INPUTS[:0], "targets_test": TARGETS[:0]}, "has no inputs"),
+        ({"inputs_test": INPUTS[:, :0], "inputs_train": INPUTS[:, :0]}, "which hold nothing"),
+        ({"inputs_held_out": INPUTS}, "come together"),
+        ({"groups_train": TARGETS[:2]}, "one int64 group id"),
+        ({"groups_test": -TARGETS}, "one int64 group id"),
     ],
 )
 def test_a_data_set_that_contradicts_itself_is_refused(changes, sentence) -> None:
-    fields = {"inputs_train": X, "targets_train": Y, "inputs_test": X, "targets_test": Y, **changes}
+    fields = {
+        "inputs_train": INPUTS,
+        "targets_train": TARGETS,
+        "inputs_test": INPUTS,
+        "targets_test": TARGETS,
+        **changes,
+    }
     with pytest.raises(DataError, match=sentence):
         Dataset("own", num_classes=2, bounds=(0.0, 1.0), **fields)
 
 
 def test_a_data_set_moves_as_a_whole() -> None:
-    own = Dataset("own", X, Y, X, Y, 2, inputs_held_out=X, targets_held_out=Y, groups_train=Y)
+    own = Dataset(
+        "own",
+        INPUTS,
+        TARGETS,
+        INPUTS,
+        TARGETS,
+        2,
+        inputs_held_out=INPUTS,
+        targets_held_out=TARGETS,
+        groups_train=TARGETS,
+    )
     moved = own.to("cpu", torch.float64)
     assert moved.inputs_train.dtype == moved.inputs_held_out.dtype == torch.float64
     assert moved.targets_train.dtype == moved.groups_train.dtype == torch.int64

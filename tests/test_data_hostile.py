@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from neada import data
 from neada.data import DataError
 from neada.data import sources as mnist_module
-from neada.data.download import fetch
 from neada.data.readers import read_idx
+from neada.files import DownloadError, download
 
 IMAGES = bytes([0, 0, 8, 3, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(range(24))
 LABELS = bytes([0, 0, 8, 1, 0, 0, 0, 6]) + bytes([0, 1, 2, 3, 4, 9])
@@ -131,7 +131,8 @@ def test_a_sparse_file_of_many_gigabytes_is_refused(tmp_path) -> None:
 def test_a_packed_array_of_zeros_is_refused_before_it_is_unpacked(tmp_path) -> None:
     path = tmp_path / "own.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in (("x", np.zeros((2**21, 129), np.uint8)), ("y", np.zeros(2**21, int))):
+        zeros = {"inputs": np.zeros((2**21, 129), np.uint8), "targets": np.zeros(2**21, int)}
+        for name, array in zeros.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array)
     with pytest.raises(DataError, match="too many to unpack"):
@@ -202,27 +203,37 @@ def test_a_folder_in_place_of_a_file_is_refused(tmp_path) -> None:
         data.load("mnist", folder=folder)
 
 
-GOOD_X, GOOD_Y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
+GOOD_INPUTS, GOOD_TARGETS = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"x": GOOD_X}, "has no array 'y'"),
-        ({"y": GOOD_Y, "z": GOOD_X}, "has no array 'x'"),
-        ({"x": GOOD_X, "y": GOOD_Y[:5]}, r"y has shape \(5,\) but x has 6 samples"),
-        ({"x": GOOD_X, "y": GOOD_Y[:, None]}, r"y has shape \(6, 1\)"),
-        ({"x": GOOD_X, "y": GOOD_Y * 0.5}, "y has dtype float64"),
-        ({"x": GOOD_X, "y": GOOD_Y - 1}, "y runs from -1 to 0"),
-        ({"x": GOOD_X, "y": GOOD_Y * 10**12}, "y runs from 0 to 1000000000000"),
-        ({"x": GOOD_Y, "y": GOOD_Y}, r"x has shape \(6,\)"),
-        ({"x": np.zeros((0, 2)), "y": GOOD_Y[:0]}, r"x has shape \(0, 2\)"),
-        ({"x": np.full((6, 2), np.nan), "y": GOOD_Y}, "not finite as float32"),
-        ({"x": np.full((6, 2), 1e300), "y": GOOD_Y}, "not finite as float32"),
-        ({"x": GOOD_X.astype(str), "y": GOOD_Y}, "'x' has dtype <U"),
-        ({"x": GOOD_X.astype(complex), "y": GOOD_Y}, "'x' has dtype complex128"),
-        ({"x": GOOD_X[:2], "y": GOOD_Y[:2]}, "2 samples cannot be split"),
-        ({"x": GOOD_X, "y": GOOD_Y, "groups": GOOD_Y[:3]}, r"groups has shape \(3,\)"),
+        ({"inputs": GOOD_INPUTS}, "has no array 'targets'"),
+        ({"x": GOOD_INPUTS}, "has no array 'targets'"),
+        ({"targets": GOOD_TARGETS, "z": GOOD_INPUTS}, "has no array 'inputs'"),
+        ({"x": GOOD_INPUTS, "y": GOOD_TARGETS[:5]}, r"y has shape \(5,\) but there are 6 inputs"),
+        ({"inputs": GOOD_INPUTS, "targets": GOOD_TARGETS[:, None]}, r"targets has shape \(6, 1\)"),
+        ({"inputs": GOOD_INPUTS, "targets": GOOD_TARGETS * 0.5}, "targets has dtype float64"),
+        ({"inputs": GOOD_INPUTS, "targets": GOOD_TARGETS - 1}, "targets runs from -1 to 0"),
+        (
+            {"inputs": GOOD_INPUTS, "targets": GOOD_TARGETS * 10**12},
+            "targets runs from 0 to 1000000000000",
+        ),
+        ({"inputs": GOOD_TARGETS, "targets": GOOD_TARGETS}, r"inputs has shape \(6,\)"),
+        ({"inputs": np.zeros((0, 2)), "targets": GOOD_TARGETS[:0]}, r"inputs has shape \(0, 2\)"),
+        ({"inputs": np.full((6, 2), np.nan), "targets": GOOD_TARGETS}, "not finite as float32"),
+        ({"inputs": np.full((6, 2), 1e300), "targets": GOOD_TARGETS}, "not finite as float32"),
+        ({"inputs": GOOD_INPUTS.astype(str), "targets": GOOD_TARGETS}, "'inputs' has dtype <U"),
+        (
+            {"inputs": GOOD_INPUTS.astype(complex), "targets": GOOD_TARGETS},
+            "'inputs' has dtype complex128",
+        ),
+        ({"inputs": GOOD_INPUTS[:2], "targets": GOOD_TARGETS[:2]}, "2 samples cannot be split"),
+        (
+            {"inputs": GOOD_INPUTS, "targets": GOOD_TARGETS, "groups": GOOD_TARGETS[:3]},
+            r"groups has shape \(3,\)",
+        ),
     ],
 )
 def test_arrays_that_are_no_data_are_refused(arrays, sentence, tmp_path) -> None:
@@ -237,8 +248,8 @@ def test_pickled_objects_are_not_opened(tmp_path) -> None:
         def __reduce__(self) -> tuple:
             return os.mkdir, (str(tmp_path / "opened"),)
 
-    np.savez(tmp_path / "own.npz", x=np.array([[Evil()]], dtype=object), y=GOOD_Y)
-    with pytest.raises(DataError, match="'x' has dtype object"):
+    np.savez(tmp_path / "own.npz", inputs=np.array([[Evil()]], dtype=object), targets=GOOD_TARGETS)
+    with pytest.raises(DataError, match="'inputs' has dtype object"):
         data.load(tmp_path / "own.npz")
     assert not (tmp_path / "opened").exists()
 
@@ -254,9 +265,9 @@ def npy_header(shape: tuple[int, ...]) -> bytes:
 @pytest.mark.parametrize("shape", [(10**12, 10**6), (10**5, 10**5), (-6, -2), (3, 2)])
 def test_an_npz_file_that_announces_another_size_is_refused(shape, tmp_path) -> None:
     with zipfile.ZipFile(tmp_path / "own.npz", "w") as archive:
-        archive.writestr("x.npy", npy_header(shape) + GOOD_X.tobytes())
+        archive.writestr("inputs.npy", npy_header(shape) + GOOD_INPUTS.tobytes())
     tracemalloc.start()
-    with pytest.raises(DataError, match="'x' is not of the size|no intact .npz archive"):
+    with pytest.raises(DataError, match="'inputs' is not of the size|no intact .npz archive"):
         data.load(tmp_path / "own.npz")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -266,16 +277,16 @@ def test_an_npz_file_that_announces_another_size_is_refused(shape, tmp_path) -> 
 def test_an_npz_bomb_is_refused_before_it_is_unpacked(tmp_path) -> None:
     path = tmp_path / "own.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("x.npy", npy_header((2**27, 2**2)) + bytes(1000))
+        archive.writestr("inputs.npy", npy_header((2**27, 2**2)) + bytes(1000))
     content = bytearray(path.read_bytes())
     directory = content.rindex(b"PK\x01\x02")
     content[directory + 24 : directory + 28] = (2**32 - 2).to_bytes(4, "little")
     path.write_bytes(content)
-    with pytest.raises(DataError, match="announces more of 'x' than it can hold"):
+    with pytest.raises(DataError, match="announces more of 'inputs' than it can hold"):
         data.load(path)
     content[directory + 20 : directory + 24] = (2**31).to_bytes(4, "little")
     path.write_bytes(content)
-    with pytest.raises(DataError, match="announces more of 'x' than it can hold|no intact"):
+    with pytest.raises(DataError, match="announces more of 'inputs' than it can hold|no intact"):
         data.load(path)
 
 
@@ -297,7 +308,7 @@ def test_what_is_no_archive_is_refused(content, tmp_path) -> None:
 def test_damage_anywhere_is_harmless(kind, changes, cut, tmp_path) -> None:
     if kind == "npz":
         file = io.BytesIO()
-        np.savez_compressed(file, x=GOOD_X, y=GOOD_Y)
+        np.savez_compressed(file, inputs=GOOD_INPUTS, targets=GOOD_TARGETS)
         content = bytearray(file.getvalue())
     else:
         content = bytearray(gzip.compress(IMAGES) if kind == "idx.gz" else IMAGES)
@@ -420,10 +431,10 @@ def test_an_interrupted_write_leaves_nothing(error, tmp_path, monkeypatch) -> No
     target = tmp_path / "folder" / "file"
     target.parent.mkdir()
     target.write_bytes(b"before")
-    expected = DataError if isinstance(error, OSError) else KeyboardInterrupt
+    expected = DownloadError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:
-        fetch(["https://example.org/file"], target, hashlib.sha256(content).hexdigest())
-    if expected is DataError:
+        download(["https://example.org/file"], target, hashlib.sha256(content).hexdigest())
+    if expected is DownloadError:
         assert str(caught.value) == f"{target} cannot be written: No space left on device"
     assert target.read_bytes() == b"before"
     assert list(target.parent.iterdir()) == [target]
@@ -435,8 +446,8 @@ def test_an_endless_download_is_cut(tmp_path, monkeypatch) -> None:
             return bytes(size)
 
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Endless())
-    with pytest.raises(DataError, match="longer than"):
-        fetch(["https://example.org/file"], tmp_path / "file", "0" * 64)
+    with pytest.raises(DownloadError, match="longer than"):
+        download(["https://example.org/file"], tmp_path / "file", "0" * 64)
     assert list(tmp_path.iterdir()) == []
 
 

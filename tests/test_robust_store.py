@@ -1,5 +1,8 @@
 """The perturbation store: what is put is found again, and a crash leaves the last commit."""
 
+import contextlib
+import math
+import os
 import signal
 import subprocess
 import sys
@@ -123,50 +126,46 @@ def test_a_crash_at_any_moment_of_a_commit_leaves_one_commit_or_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = 0
-    left: list[int] = []
+    left: list[float] = []
 
-    def run(folder: Path, dies_at: int) -> tuple[list[Tensor], int]:
+    def run(folder: Path, dies_at: float) -> tuple[list[Tensor], int]:
         """Commits one after the other; the contents after each, and how many succeeded."""
         nonlocal moments
         folder.mkdir()
         left[:] = [dies_at]
-        kept = PerturbationStore(NUM, SHAPE, path=folder / "store.npy", num_kept=1)
-        seen = [contents(kept)]
-        for seed in range(4):
-            kept.put(torch.arange(seed, seed + 6), rows(seed, 6))
-            seen.append(contents(kept))
-            try:
+        seen, done = [torch.zeros(NUM, *SHAPE)], 0
+        with contextlib.suppress(CrashError):
+            kept = PerturbationStore(NUM, SHAPE, path=folder / "store.npy", num_kept=1)
+            for done in range(4):
+                kept.put(torch.arange(done, done + 6), rows(done, 6))
+                seen.append(contents(kept))
                 kept.commit()
-            except CrashError:
-                return seen, seed
-        return seen, 4
+            done = 4
+        return seen, done
 
     def dying(function: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
             nonlocal moments
             moments += 1
             left[0] -= 1
-            if left[0] == 0:
+            if left[0] <= 0:  # a dead process does not tidy up either
                 raise CrashError
             return function(*args, **kwargs)
 
         return called
 
-    for module, name in ((store.os, "fsync"), (store.os, "replace"), (Path, "unlink")):
+    calls = (os, "fsync"), (os, "replace"), (Path, "unlink"), (store, "_write_rows")
+    for module, name in calls:
         monkeypatch.setattr(module, name, dying(getattr(module, name)))
-    for module in (store,):
-        monkeypatch.setattr(module, "write_rows", dying(module.write_rows))
-    run(tmp_path / "whole", -1)
+    run(tmp_path / "whole", math.inf)
     num_moments, outcomes = moments, set()
     assert num_moments > 30
     for moment in range(1, num_moments + 1):
         folder = tmp_path / str(moment)
-        try:
-            seen, done = run(folder, moment)
-        except CrashError:  # before the first commit
-            continue
-        left[:] = [-1]
+        seen, done = run(folder, moment)
+        left[:] = [math.inf]
         found = contents(PerturbationStore(NUM, SHAPE, path=folder / "store.npy", num_kept=1))
+        assert not list(folder.glob(".*"))
         at = [i for i in (done, done + 1) if i < len(seen) and torch.equal(found, seen[i])]
         assert at, f"neither commit {done} nor the next after a crash at moment {moment}"
         outcomes.add(at[0] - done)

@@ -1,13 +1,11 @@
 """A run folder is whole, or known not to be."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from neada.runs import Run, environment
-from neada.runs import files as run_files
 
 CONFIG = {"lr": 0.1, "budgets": ((1.0, 10),), "bound": float("inf")}
 
@@ -71,22 +69,6 @@ def test_files_are_standard_json(tmp_path: Path) -> None:
     for line in run.metrics_file.read_text().splitlines():
         json.loads(line, parse_constant=refuse)
     json.loads((run.folder / "config.json").read_text(), parse_constant=refuse)
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
-    path = tmp_path / "file.txt"
-    path.write_text("old")
-    with pytest.raises(RuntimeError, match="half way"), run_files.replacing(path) as file:
-        file.write(b"new, but")
-        raise RuntimeError("half way")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["file.txt"]
-
-
-def test_a_written_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
-    run_files.write_text(tmp_path / "ours", "text")
-    (tmp_path / "theirs").write_text("text")
-    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "theirs").stat().st_mode
 
 
 def test_the_environment_is_plain_data() -> None:

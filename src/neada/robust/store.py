@@ -1,29 +1,33 @@
-"""A file of rows that were put since the last commit: rows, then their ids, then a seal.
+"""Perturbations that persist between epochs, in memory or in a file with journals.
 
+A journal is a file of rows that were put since the last commit: rows, then their ids, then a seal.
 Rows are written through the file system, not through a map of it: a full disk is then an
 `OSError`, and not the end of the process.
 """
 
+import glob
+import math
 import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from neada.checks import check_number
+from neada.files import drafts, replacing, sync, sync_folder, write_text
 
-__all__ = ["Array", "Journal", "PerturbationStore", "sync_directory", "write_rows"]
+__all__ = ["PerturbationStore"]
 
 
 _SEAL = struct.Struct("<8sqq")
 _MAGIC = b"neadaput"
 
-Array = np.ndarray[Any, Any]
+_Array = np.ndarray[Any, Any]
 
 
 class Journal:
@@ -39,7 +43,7 @@ class Journal:
         self.path = path
         self._row = np.empty(shape[1:], dtype=dtype)
         self._slots = np.full(shape[0], -1, dtype=np.int64)
-        self._ids: list[Array] = []
+        self._ids: list[_Array] = []
         self.num_rows = 0
 
     @classmethod
@@ -71,18 +75,18 @@ class Journal:
         journal._take_slots(places)
         return journal
 
-    def put(self, ids: Array, rows: Array) -> None:
+    def put(self, ids: _Array, rows: _Array) -> None:
         """Write some rows; new ids go to the end, known ones where they are."""
         ids, last = np.unique(ids[::-1], return_index=True)
         rows = rows[::-1][last]
         known = self._slots[ids] >= 0
         with self.path.open("r+b") as file:
-            write_rows(file, self._slots[ids[known]], rows[known])
+            _write_rows(file, self._slots[ids[known]], rows[known])
             file.seek(self.num_rows * self._row.nbytes)
             file.write(np.ascontiguousarray(rows[~known]).tobytes())
         self._take_slots(ids[~known])
 
-    def overlay(self, ids: Array, rows: Array) -> None:
+    def overlay(self, ids: _Array, rows: _Array) -> None:
         """Replace those rows that the journal has."""
         slots = self._slots[ids]
         known = np.flatnonzero(slots >= 0)
@@ -92,7 +96,7 @@ class Journal:
             for place in known:
                 rows[place] = self._read(file, slots[place])
 
-    def entries(self) -> Iterator[tuple[Array, Array]]:
+    def entries(self) -> Iterator[tuple[_Array, _Array]]:
         """All ids and rows, as they were put."""
         with self.path.open("rb") as file:
             for ids in (part for put in self._ids for part in _pieces(put)):
@@ -101,56 +105,41 @@ class Journal:
     def finish(self, path: Path) -> None:
         """Seal the file and give it its name; from then on it survives a crash."""
         ids = np.concatenate(self._ids).astype("<i8").tobytes()
-        with self.path.open("r+b") as file:
+        with replacing(path, draft=self.path) as file:
             file.seek(self.num_rows * self._row.nbytes)
             file.truncate()
             file.write(ids)
             file.write(_SEAL.pack(_MAGIC, self.num_rows, zlib.crc32(ids)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.path, path)
-        sync_directory(path)
         self.path = path
 
     def delete(self) -> None:
         """Remove the file."""
         self.path.unlink(missing_ok=True)
-        sync_directory(self.path)
+        sync_folder(self.path.parent)
 
-    def _read(self, file: BinaryIO, slot: int) -> Array:
+    def _read(self, file: IO[bytes], slot: int) -> _Array:
         file.seek(int(slot) * self._row.nbytes)
         content = file.read(self._row.nbytes)
         return np.frombuffer(content, dtype=self._row.dtype).reshape(self._row.shape)
 
-    def _take_slots(self, ids: Array) -> None:
+    def _take_slots(self, ids: _Array) -> None:
         if len(ids):
             self._slots[ids] = np.arange(self.num_rows, self.num_rows + len(ids))
             self._ids.append(ids)
             self.num_rows += len(ids)
 
 
-def _pieces(ids: Array) -> Iterator[Array]:
+def _pieces(ids: _Array) -> Iterator[_Array]:
     for start in range(0, len(ids), 256):
         yield ids[start : start + 256]
 
 
-def write_rows(file: BinaryIO, slots: Array, rows: Array, offset: int = 0) -> None:
+def _write_rows(file: IO[bytes], slots: _Array, rows: _Array, offset: int = 0) -> None:
     """Write each row into its slot of a file that has slots from an offset on."""
     for slot, row in zip(slots, rows, strict=True):
         content = row.tobytes()
         file.seek(offset + int(slot) * len(content))
         file.write(content)
-
-
-def sync_directory(path: Path) -> None:
-    """Make what happened to a file's name durable, where the system can."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _DTYPES: dict[torch.dtype, np.dtype[Any]] = {
@@ -205,7 +194,7 @@ class PerturbationStore:
         self._journals: list[Journal] = []
         self._pending: Journal | None = None
         self.generation = 0
-        self._base: Array
+        self._base: _Array
         if self.path is None:
             self._base = np.zeros(self._shape, dtype=_DTYPES[dtype])
         else:
@@ -294,11 +283,8 @@ class PerturbationStore:
     def _open(self, path: Path) -> None:
         expected = _DTYPES[self.dtype]
         if not path.exists():
-            beginning = path.with_name(path.name + ".new")
-            np.lib.format.open_memmap(beginning, mode="w+", dtype=expected, shape=self._shape)
-            _reserve(beginning)
-            os.replace(beginning, path)
-            sync_directory(path)
+            with replacing(path) as file:
+                _write_zeros(file, self._shape, expected)
         try:
             self._base = np.lib.format.open_memmap(path, mode="r")
         except ValueError as error:
@@ -312,6 +298,9 @@ class PerturbationStore:
                 f"{self._base.dtype}, not {self._shape} and {expected}: remove it or use another "
                 "path"
             )
+        for name in (path.name, self._beside(path, "oldest").name):
+            for left in drafts(path.parent, glob.escape(name)):
+                left.unlink(missing_ok=True)
         self._beside(path, "pending").unlink(missing_ok=True)
         self._open_journals(path)
 
@@ -337,13 +326,7 @@ class PerturbationStore:
     def _apply_oldest(self, path: Path) -> None:
         """Write the oldest journal into the file, which can then be at no earlier commit."""
         oldest = self.generation - len(self._journals) + 1
-        note, draft = self._beside(path, "oldest"), self._beside(path, "oldest.new")
-        with draft.open("w") as file:
-            file.write(str(oldest))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, note)
-        sync_directory(note)
+        write_text(self._beside(path, "oldest"), str(oldest))
         self._write_into_file(path, self._journals[0])
         self._journals.pop(0).delete()
 
@@ -351,15 +334,14 @@ class PerturbationStore:
         assert isinstance(self._base, np.memmap)
         with path.open("r+b") as file:
             for ids, rows in journal.entries():
-                write_rows(file, ids, rows, offset=self._base.offset)
-            file.flush()
-            os.fsync(file.fileno())
+                _write_rows(file, ids, rows, offset=self._base.offset)
+            sync(file)
 
     @staticmethod
     def _beside(path: Path, name: str) -> Path:
         return path.with_name(f"{path.name}.{name}")
 
-    def _places(self, ids: Tensor) -> Array:
+    def _places(self, ids: Tensor) -> _Array:
         if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.is_floating_point():
             raise TypeError("ids must be a tensor of whole numbers, one per sample")
         places = ids.detach().to("cpu", torch.int64).numpy()
@@ -371,13 +353,12 @@ class PerturbationStore:
         return places
 
 
-def _reserve(path: Path) -> None:
-    """Give a file its disk space now: a hole that the disk cannot fill later would be a crash."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        with path.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    except OSError:
-        path.unlink()
-        raise
+def _write_zeros(file: IO[bytes], shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Make a file an array of zeros, with the disk space for other numbers."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(file, header)
+    size = file.tell() + dtype.itemsize * math.prod(shape)
+    file.truncate(size)
+    if hasattr(os, "posix_fallocate"):
+        # A hole that the disk cannot fill later would be a crash.
+        os.posix_fallocate(file.fileno(), 0, size)
