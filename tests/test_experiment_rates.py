@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from neada.inner import InnerOptions
 from numpy.testing import assert_allclose
 from torch.optim.optimizer import Optimizer
 
 from neada import NeAda, optim
 from neada.experiments import Claim, Record, deterministic_rate, rates, stochastic_rate, sublinear
+from neada.inner import InnerOptions
 from neada.runs import Run
 from neada.sets import Box
 from neada.stopping import InnerSteps

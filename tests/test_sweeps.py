@@ -7,10 +7,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from neada.inner import InnerOptions
 
 import neada
 from neada.experiments.sweeps import Game, Rows, Rule, Sweep, play
+from neada.inner import InnerOptions
 from neada.stopping import GradientMapping, InnerSteps
 
 FAMILIES = ("gda", "adagrad", "adam", "amsgrad")

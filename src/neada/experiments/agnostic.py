@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada import Players, StepInfo, make_stepper, plots, problems
+import neada
+from neada import plots, problems
 from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
 from neada.runs import Run
 
@@ -184,10 +185,10 @@ class _Race:
         self.racing = torch.ones(num_rows, dtype=torch.bool)
         self.arrival = torch.full((num_rows,), math.inf, dtype=torch.float64)
         x_set, y_set = problem.row_sets()
-        players = Players(
+        players = neada.Players(
             [self.x], [self.y], x_set, y_set, rowwise=True, stochastic=False, tol=self.goal
         )
-        self.stepper = make_stepper(method, players, rates)
+        self.stepper = neada.make_stepper(method, players, rates)
 
     def run(self) -> Tensor:
         """Step until nobody is left."""
@@ -208,7 +209,7 @@ class _Race:
         return self.problem.fun(x, y)
 
     @torch.no_grad()
-    def look(self, info: StepInfo, x: Tensor, y: Tensor) -> None:
+    def look(self, info: neada.StepInfo, x: Tensor, y: Tensor) -> None:
         """See who has arrived at a point, and let those rest who have left the race."""
         calls = self.stepper.row_calls
         seen_sq = torch.maximum(torch.as_tensor(info.grad_sq_x), torch.as_tensor(info.grad_sq_y))
