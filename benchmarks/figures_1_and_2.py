@@ -19,11 +19,13 @@ import numpy as np
 import plain_loop
 import torch
 
-from neada.experiments import mccormick
+from neada.experiments import mccormick, quadratic
 from neada.experiments.sweeps import METHODS, Array, Family, Game, Rows, Sweep, method_name, play
 
-QUADRATIC = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
-MCCORMICK = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
+SETTINGS = {
+    "quadratic": quadratic.Config("gda", nested=False, loop="none"),
+    "mccormick": mccormick.Config("gda", nested=False, num_seeds=1),
+}
 
 
 @dataclass(frozen=True)
@@ -37,21 +39,30 @@ class Job:
     share: float
 
     @property
-    def budgets(self) -> list[tuple[float, int]]:
+    def noisy(self) -> bool:
+        """Only McCormick's function has noise."""
+        return self.figure == "mccormick"
+
+    @property
+    def lr_y(self) -> float:
+        """The learning rate of y."""
+        return SETTINGS[self.figure].lr_y
+
+    @property
+    def max_calls(self) -> list[tuple[float, int]]:
         """The ratios, each with its gradient calls."""
-        table = QUADRATIC if self.figure == "quadratic" else MCCORMICK
-        return [(ratio, int(calls * self.share)) for ratio, calls in table]
+        return [(ratio, int(n * self.share)) for ratio, n in SETTINGS[self.figure].max_calls]
 
     @property
     def eps(self) -> float:
         """As in the authors' scripts."""
         if self.family == "adagrad":
             return 1e-10
-        return 1e-8 if self.figure == "quadratic" else 0.8
+        return 0.8 if self.noisy else 1e-8
 
     def starts(self) -> Array:
         """The starts of x and y, one row per seed."""
-        if self.figure == "quadratic":
+        if not self.noisy:
             return np.array([[1.0, 0.01]])
         rngs = [np.random.default_rng([seed, 1]) for seed in range(self.seeds)]
         return np.stack([rng.standard_normal(4) for rng in rngs])
@@ -61,23 +72,21 @@ def play_plainly(job: Job) -> list[Array]:
     """Every ratio and seed for itself: the norm before each x step, per run."""
     torch.set_num_threads(1)
     found = []
-    lr_y = 0.2 if job.figure == "quadratic" else 0.01
-    for ratio, budget in job.budgets:
+    for ratio, max_calls in job.max_calls:
         for seed, start in enumerate(job.starts()):
             half = len(start) // 2
-            noisy = job.figure == "mccormick"
             norms = plain_loop.play(
-                plain_loop.mccormick if noisy else plain_loop.quadratic,
+                plain_loop.mccormick if job.noisy else plain_loop.quadratic,
                 (start[:half].tolist(), start[half:].tolist()),
                 job.family,
                 job.nested,
-                lr_y / ratio,
-                lr_y,
-                budget,
+                job.lr_y / ratio,
+                job.lr_y,
+                max_calls,
                 eps=job.eps,
-                count_scale=1.0 if noisy else 0.1,
-                noise_std=0.01 if noisy else 0.0,
-                generator=np.random.default_rng(seed) if noisy else None,
+                count_scale=1.0 if job.noisy else 0.1,
+                noise_std=0.01 if job.noisy else 0.0,
+                generator=np.random.default_rng(seed) if job.noisy else None,
             )
             found.append(np.array(norms))
     return found
@@ -87,23 +96,21 @@ def play_in_rows(job: Job) -> tuple[Array, Array]:
     """The same as rows of one array: the calls, and the norms of every run there."""
     starts = job.starts()
     half = starts.shape[1] // 2
-    noisy = job.figure == "mccormick"
-    lr_y = 0.2 if job.figure == "quadratic" else 0.01
-    ratios = np.repeat([ratio for ratio, _ in job.budgets], len(starts))
+    ratios = np.repeat([ratio for ratio, _ in job.max_calls], len(starts))
     rows = Rows(
-        np.tile(starts[:, :half], (len(job.budgets), 1)),
-        np.tile(starts[:, half:], (len(job.budgets), 1)),
-        lr_y / ratios,
-        np.full(len(ratios), lr_y),
-        tuple(np.random.default_rng(seed) for _ in job.budgets for seed in range(len(starts))),
+        np.tile(starts[:, :half], (len(job.max_calls), 1)),
+        np.tile(starts[:, half:], (len(job.max_calls), 1)),
+        job.lr_y / ratios,
+        np.full(len(ratios), job.lr_y),
+        tuple(np.random.default_rng(seed) for _ in job.max_calls for seed in range(len(starts))),
     )
     game = (
         Game(mccormick.gradient_x, lambda x, y: x - y, 0.01)
-        if noisy
+        if job.noisy
         else Game(lambda x, y: 2 * (y - 2 * x), lambda x, y: 2 * x - y)
     )
-    at = np.arange(0, max(budget for _, budget in job.budgets) + 1, 10)
-    sweep = Sweep(job.family, job.nested, "released", 1.0 if noisy else 0.1, job.eps)
+    at = np.arange(0, max(calls for _, calls in job.max_calls) + 1, 10)
+    sweep = Sweep(job.family, job.nested, "released", 1.0 if job.noisy else 0.1, job.eps)
     norms, _ = play(game, rows, sweep, at)
     return at, norms
 
@@ -113,9 +120,9 @@ def difference(job: Job, plain: list[Array], at: Array, norms: Array) -> float:
     worst = 0.0
     num_starts = len(job.starts())
     for row, run in enumerate(plain):
-        budget = job.budgets[row // num_starts][1]
+        max_calls = job.max_calls[row // num_starts][1]
         for calls, mine in zip(at, norms[:, row], strict=True):
-            if calls > budget - 2 or not np.isfinite(mine) or mine > 1e100:
+            if calls > max_calls - 2 or not np.isfinite(mine) or mine > 1e100:
                 break
             theirs = run[np.searchsorted(run[:, 0], calls, side="right") - 1, 1]
             if min(mine, theirs) > 1e-6:

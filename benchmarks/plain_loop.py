@@ -39,7 +39,7 @@ def play(
     nested: bool,
     lr_x: float,
     lr_y: float,
-    budget: int,
+    max_calls: int,
     *,
     eps: float = 1e-8,
     count_scale: float = 1.0,
@@ -63,7 +63,7 @@ def play(
 
     norms = []
     calls = t = 0
-    while calls < budget:
+    while calls < max_calls:
         if nested:
             k = 0
             while text or k < count_scale * t:
@@ -74,7 +74,7 @@ def play(
                 calls += 1
                 k += 1
                 size = float(gradient.norm())
-                if calls >= budget:
+                if calls >= max_calls:
                     return norms
                 if text and (size * t <= 1.0 or k > t):
                     break

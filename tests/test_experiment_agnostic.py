@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from neada import problems
-from neada.experiments import agnostic, races
-from neada.experiments.experiment import Record
-from neada.experiments.races import Rules, calls_to_arrive
+from neada.experiments import Record, agnostic
+from neada.experiments.agnostic import Rules, calls_to_arrive
 from neada.runs import Run
 from neada.solve.methods import _METHODS
 
@@ -31,10 +30,10 @@ def goal() -> float:
     return TOL * max(np.linalg.norm(g) for g in mccormick_gradients(X0, Y0))
 
 
-def gda_calls(lr_x: float, lr_y: float, budget: int) -> float:
+def gda_calls(lr_x: float, lr_y: float, max_calls: int) -> float:
     """Simultaneous steps until both norms are small; two calls each, the last look included."""
     x, y = X0, Y0
-    for step in range(budget // 2):
+    for step in range(max_calls // 2):
         grad_x, grad_y = mccormick_gradients(x, y)
         if max(np.linalg.norm(grad_x), np.linalg.norm(grad_y)) <= goal():
             return 2.0 * (step + 1)
@@ -44,7 +43,7 @@ def gda_calls(lr_x: float, lr_y: float, budget: int) -> float:
     return math.inf
 
 
-def nested_calls(lr_x: float, lr_y: float, budget: int) -> float:
+def nested_calls(lr_x: float, lr_y: float, max_calls: int) -> float:
     """Algorithm 2 with gradient steps and both criteria, counting every gradient."""
     x, y, calls, t = X0, Y0, 0, 0
     while True:
@@ -56,11 +55,11 @@ def nested_calls(lr_x: float, lr_y: float, budget: int) -> float:
             if k >= 1 and seen**2 <= 1.0 / (t + 1):
                 break
             y, k = y + lr_y * grad_y, k + 1
-            if np.abs(y).max() > 1e8 or calls > budget:
+            if np.abs(y).max() > 1e8 or calls > max_calls:
                 return math.inf
         grad_x, grad_y = mccormick_gradients(x, y)
         calls += 1
-        if calls > budget or np.abs(x).max() > 1e8:
+        if calls > max_calls or np.abs(x).max() > 1e8:
             return math.inf
         now = float(np.linalg.norm(grad_y))
         if max(float(np.linalg.norm(grad_x)), seen, now) <= goal():
@@ -69,13 +68,13 @@ def nested_calls(lr_x: float, lr_y: float, budget: int) -> float:
 
 
 def race(
-    method: str, pairs: list[tuple[float, float]], budget: int, name: str = "mccormick"
+    method: str, pairs: list[tuple[float, float]], max_calls: int, name: str = "mccormick"
 ) -> list[float]:
     table = torch.tensor(pairs, dtype=torch.float64)
     rates = {"lr_x": table[:, 0], "lr_y": table[:, 1]}
     takes = inspect.signature(_METHODS[method][0]).parameters
     options = {name: rate for name, rate in rates.items() if name in takes}
-    rules = Rules(budget, TOL)
+    rules = Rules(max_calls, TOL)
     found: list[float] = calls_to_arrive(
         method, problems.make(name), options, len(pairs), rules
     ).tolist()
@@ -119,10 +118,9 @@ def test_a_single_row_pays_for_everything(method: str) -> None:
     rate = torch.tensor([0.5], dtype=torch.float64)
     takes = inspect.signature(_METHODS[method][0]).parameters
     options = {name: rate for name in ("lr_x", "lr_y") if name in takes}
-    one = races._Race(method, problems.make("stackelberg"), options, 1, Rules(80, 1e-9))
+    one = agnostic._Race(method, problems.make("stackelberg"), options, 1, Rules(80, 1e-9))
     one.run()
-    assert one.nested is not None
-    assert one.nested.row_calls.tolist() == [one.nested.total_calls]
+    assert one.stepper.row_calls.tolist() == [one.stepper.total_calls]
 
 
 @pytest.mark.parametrize("method", ["gda", "neada-gda", "neada-adagrad"])
@@ -141,7 +139,9 @@ def test_every_method_with_learning_rates_takes_part() -> None:
 
 def tiny(method: str) -> agnostic.Config:
     (config,) = (c for c in agnostic.configs("quick") if c.method == method)
-    return replace(config, problems=("quadratic", "mccormick"), budget=120, per_decade=1, decades=1)
+    return replace(
+        config, problems=("quadratic", "mccormick"), max_calls=120, per_decade=1, decades=1
+    )
 
 
 def recorded(config: agnostic.Config, folder: Path) -> Record:
@@ -166,7 +166,7 @@ def test_rates_that_a_method_has_not_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_the_grid_is_its_pair(tmp_path: Path) -> None:
-    record = recorded(replace(tiny("gda"), budget=200), tmp_path)
+    record = recorded(replace(tiny("gda"), max_calls=200), tmp_path)
     row = next(r for r in record.rows if r["problem"] == "mccormick" and r["lr_x"] == 0.1)
     assert row["calls"] == race("gda", [(0.1, 0.1), (0.1, 1.0), (0.1, 10.0)], 200)
     assert math.isfinite(row["calls"][1])

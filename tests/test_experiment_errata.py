@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import errata, errata_methods, errata_theory
-from neada.experiments.experiment import Record
-from neada.experiments.online import Learners
+from neada.experiments import Record, errata, errata_methods, errata_theory
+from neada.experiments.regret import Learners
 from neada.optim import AdaptiveSGD
 from neada.runs import Run
 from neada.steppers import Simultaneous
@@ -35,7 +34,7 @@ def records(tmp_path_factory) -> list[Record]:
     folder = tmp_path_factory.mktemp("errata")
     found = []
     for config in errata.configs("quick"):
-        config = replace(config, budget=TINY[config.erratum])
+        config = replace(config, size=TINY[config.erratum])
         run = Run(folder / config.label)
         run.start(asdict(config))
         errata.run(config, run, lambda part: None)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import high_probability
-from neada.experiments.experiment import Record
+from neada.experiments import Record, high_probability
 from neada.runs import Run
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neada.experiments import lemma
-from neada.experiments.experiment import Record
+from neada.experiments import Record, lemma
 from neada.runs import Run
 
 FAMILIES = ("adam", "amsgrad", "adagrad", "gda")

@@ -13,8 +13,7 @@ from numpy.testing import assert_allclose
 from torch.optim.optimizer import Optimizer
 
 from neada import NeAda, optim
-from neada.experiments import deterministic_rate, rates, stochastic_rate, sublinear
-from neada.experiments.experiment import Claim, Record
+from neada.experiments import Claim, Record, deterministic_rate, rates, stochastic_rate, sublinear
 from neada.inner import InnerOptions
 from neada.runs import Run
 from neada.sets import Box
@@ -150,35 +149,35 @@ SOLVERS: dict[str, tuple[Callable[[torch.Tensor, Box], Optimizer], str]] = {
         lambda y, box: optim.GeneralizedAdaGrad(
             [y], 0.1, average=1.0, maximize=True, rowwise=True, constraint=box
         ),
-        "fresh",
+        "nothing",
     ),
     "AdaGrad carried": (
         lambda y, box: optim.GeneralizedAdaGrad([y], maximize=True, rowwise=True, constraint=box),
-        "full",
+        "everything",
     ),
     "AdaGrad alpha 3/4": (
         lambda y, box: optim.GeneralizedAdaGrad(
             [y], alpha=0.75, maximize=True, rowwise=True, constraint=box
         ),
-        "fresh",
+        "nothing",
     ),
     "AdaGrad alpha 1, lr 1/4": (
         lambda y, box: optim.GeneralizedAdaGrad(
             [y], 0.25, alpha=1.0, maximize=True, rowwise=True, constraint=box
         ),
-        "fresh",
+        "nothing",
     ),
     "coin betting": (
         lambda y, box: optim.CoinBetting(
             [y], average=1.0, maximize=True, rowwise=True, constraint=box
         ),
-        "fresh",
+        "nothing",
     ),
     "FreeRexMomentum": (
         lambda y, box: optim.FreeRex(
             [y], momentum=True, average=0.0, maximize=True, rowwise=True, constraint=box
         ),
-        "fresh",
+        "nothing",
     ),
     "DoG": (
         lambda y, box: optim.DoG(
@@ -213,12 +212,12 @@ def test_a_row_is_a_run_of_the_stepper(
     stream = iter([torch.from_numpy(row)[:, None] for rows in per_step for row in rows])
     x = torch.ones(num_rows, 1, dtype=torch.float64, requires_grad=True)
     y = torch.zeros(num_rows, 1, dtype=torch.float64, requires_grad=True)
-    make, state = SOLVERS[name]
+    make, keep = SOLVERS[name]
     stepper = NeAda(
         optim.GeneralizedAdaGrad([x], rowwise=True),
         make(y, Box(-radius, radius)),
         InnerSteps(),
-        inner=InnerOptions(keep=state),  # type: ignore[arg-type]
+        inner=InnerOptions(keep=keep),  # type: ignore[arg-type]
         rowwise=True,
     )
     seen: list[tuple[np.ndarray, np.ndarray]] = []
@@ -292,7 +291,7 @@ def deterministic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Reco
         if config.solver == "AdGD adapg" or "GD 1/l" in config.solver
     ]
     return [
-        played(deterministic_rate, dataclasses.replace(config, num_calls=600), folder / str(i))
+        played(deterministic_rate, dataclasses.replace(config, max_calls=600), folder / str(i))
         for i, config in enumerate(chosen)
     ]
 

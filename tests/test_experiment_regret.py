@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import regret
-from neada.experiments.experiment import Record
-from neada.experiments.online import Learners, play, proven_bound
+from neada.experiments import Record, regret
+from neada.experiments.regret import Learners, play, proven_bound
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
 from neada.sets import Box

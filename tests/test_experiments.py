@@ -1,21 +1,21 @@
 """Every experiment at a tiny scale: the right files, claims judged, a figure drawn."""
 
+import ast
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neada import experiments, plots, report
-from neada.experiments import Record
-from neada.experiments.experiment import run_folder
-from neada.files import write_json
-from neada.runs import Run
+from neada.experiments import Record, run_folder
+from neada.runs import Run, write_json
 
 # How to shrink the configs of an experiment until one run takes a moment.
 TINY: dict[str, dict[str, Any]] = {
-    "quadratic": {"budgets": ((1.0, 60), (2.0, 60), (4.0, 60), (8.0, 60))},
-    "mccormick": {"budgets": ((0.01, 60), (0.03, 60), (0.05, 60)), "num_seeds": 2},
+    "quadratic": {"max_calls": ((1.0, 60), (2.0, 60), (4.0, 60), (8.0, 60))},
+    "mccormick": {"max_calls": ((0.01, 60), (0.03, 60), (0.05, 60)), "num_seeds": 2},
 }
 
 
@@ -85,7 +85,7 @@ def test_seeds_are_obeyed() -> None:
 
 def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
     (config,) = [
-        dataclasses.replace(c, budgets=((4.0, 2000),))
+        dataclasses.replace(c, max_calls=((4.0, 2000),))
         for c in experiments.make("quadratic").configs("quick")
         if c.label == "GDA"
     ]
@@ -129,3 +129,64 @@ def test_the_report_is_one_file_that_needs_no_network(tmp_path: Path) -> None:
 def test_a_folder_without_a_reproduction_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no reproduction"):
         report.write(tmp_path)
+
+
+# What users have too; the last two belong to every package.
+PUBLIC = {
+    *("neada", "neada.attacks", "neada.data", "neada.inner", "neada.models", "neada.optim"),
+    *("neada.plots", "neada.problems", "neada.robust", "neada.runs", "neada.sets"),
+    *("neada.steppers", "neada.stopping", "neada.training", "neada.checks", "neada.tables"),
+}
+FILES = sorted(Path(experiments.__file__).parent.glob("*.py"))
+
+
+def borrowed(source: str) -> set[tuple[str, str]]:
+    """The names of other packages of neada that a file uses: (module, name)."""
+    tree = ast.parse(source)
+    found, modules = set(), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found.add((node.module or "", alias.name))
+                if f"{node.module}.{alias.name}" in PUBLIC:
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
+            found.add((modules[ast.unparse(node.value)], node.attr))
+    return {
+        (module, name)
+        for module, name in found
+        if module.split(".")[0] == "neada" and not module.startswith("neada.experiments")
+    }
+
+
+def is_public(module: str, name: str) -> bool:
+    if f"{module}.{name}" in PUBLIC:
+        return True
+    return module in PUBLIC and name in importlib.import_module(module).__all__
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_experiments_use_only_what_users_have(path: Path) -> None:
+    for module, name in borrowed(path.read_text()):
+        assert is_public(module, name), f"{module}.{name}"
+
+
+def test_names_that_users_do_not_have_are_found() -> None:
+    source = """
+import neada
+import neada.optim
+from neada import plots as p
+from neada.files import encode
+from neada.runs import Run, _checksum
+neada.methods(); neada.optim.base; p.save(); p.style; Run.folder; neada.experiments.sweeps
+"""
+    private = {names for names in borrowed(source) if not is_public(*names)}
+    assert private == {
+        ("neada.files", "encode"),
+        ("neada.runs", "_checksum"),
+        ("neada.optim", "base"),
+        ("neada.plots", "style"),
+    }

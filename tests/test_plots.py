@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from neada import minimax, problems
-from neada.plots import history_figure
+from neada.plots import Curve, Panel, curves_figure, history_figure, method_style, numbered_style
 
 
 def test_a_result_draws_both_norms_against_the_calls(tmp_path) -> None:
@@ -32,6 +32,27 @@ def test_rows_are_drawn_by_the_worst() -> None:
     x_line, y_line = history_figure(history).axes[0].lines
     assert x_line.get_ydata().tolist() == [3.0, 0.5]
     assert (y_line.get_ydata() > 0.0).all()  # zero has no place on a logarithmic axis
+
+
+def test_panels_may_have_their_own_scale_label_and_legend() -> None:
+    steps, seeds = np.arange(1.0, 5.0), np.array([[1.0, 4.0]] * 4)
+    dashed = {**numbered_style(1), "linestyle": "--"}
+    panels = [
+        Panel("first", [Curve("Adam", steps, seeds)], levels=[("goal", 0.5)]),
+        Panel("second", [Curve("mine", steps, seeds, dashed)], y_label="%", y_scale="linear"),
+        Panel("third", [Curve("Adam", steps, seeds)]),
+    ]
+    figure = curves_figure(panels, num_columns=2, y_label="norm", legends="own")
+    first, second, third = figure.axes[:3]
+    assert [axes.get_ylabel() for axes in (first, second, third)] == ["norm", "%", "norm"]
+    assert [axes.get_yscale() for axes in (first, second)] == ["log", "linear"]
+    assert first.lines[0].get_ydata().tolist() == [2.0] * 4  # the geometric mean
+    assert second.lines[0].get_ydata().tolist() == [2.5] * 4
+    assert first.lines[0].get_color() == method_style("Adam")["color"] == third.lines[0].get_color()
+    assert (second.lines[0].get_color(), second.lines[0].get_linestyle()) == (dashed["color"], "--")
+    assert [text.get_text() for text in first.get_legend().get_texts()] == ["Adam", "goal"]
+    assert not figure.legends
+    assert len(curves_figure(panels, num_columns=2, y_label="norm").legends) == 1
 
 
 def test_without_matplotlib_the_sentence_names_the_extra(monkeypatch) -> None:

@@ -219,7 +219,7 @@ def test_noise_without_a_size_is_refused():
     generator = torch.Generator()
     with pytest.raises(ValueError, match="bilinear has no noise of its own; pass noise_std"):
         ZOO["bilinear"].noisy(generator)
-    with pytest.raises(ValueError, match="noise_std must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="noise_std must be a number at least 0, got -1"):
         ZOO["bilinear"].noisy(generator, -1.0)
     silent = ZOO["bilinear"].noisy(generator, 0.0)
     x, y = points(ZOO["bilinear"], 2)

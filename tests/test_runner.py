@@ -1,6 +1,7 @@
 """Runs are done once, resumed after an interruption, and repaired when damaged."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from neada.experiments import Claim, Record, reproduce
-from neada.experiments import experiment as registry
-from neada.experiments.experiment import run_folder
-from neada.experiments.runner import last_request
+from neada import experiments, tables
+from neada.experiments import Claim, Record, last_request, reproduce, run_folder
 from neada.report.content import collect
 from neada.runs import Run
 
@@ -61,8 +60,8 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, experiment: Any) -> None:
-    monkeypatch.setattr(registry, "_NAMES", ("toy",))
-    monkeypatch.setattr(registry, "make", lambda name: experiment)
+    monkeypatch.setattr(tables, "EXPERIMENTS", ("toy",))
+    monkeypatch.setitem(sys.modules, "neada.experiments.toy", experiment)
 
 
 def test_what_is_there_is_not_run_again(toy: Any, tmp_path: Path) -> None:
@@ -81,16 +80,16 @@ def test_force_runs_everything_again(toy: Any, tmp_path: Path) -> None:
 def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
     reproduce(["toy"], "quick", tmp_path, seeds=1)
     assert reproduce(["toy"], "quick", tmp_path, seeds=2).num_run == 4
-    asked = {"names": ["toy"], "scale": "quick", "seeds": 2, "budget": None}
+    asked = {"names": ["toy"], "scale": "quick", "seeds": 2, "max_calls": None}
     assert last_request(tmp_path) == asked
 
 
 def test_a_budget_is_another_run_where_one_can_be_chosen(toy: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="and not for toy: name only those"):
-        reproduce(["toy"], "quick", tmp_path, budget=5)
-    toy.configs = lambda scale, seeds=None, budget=None: [Config(budget or 1, 1)]
+        reproduce(["toy"], "quick", tmp_path, max_calls=5)
+    toy.configs = lambda scale, seeds=None, max_calls=None: [Config(max_calls or 1, 1)]
     assert reproduce(["toy"], "quick", tmp_path).num_run == 1
-    assert reproduce(["toy"], "quick", tmp_path, budget=5).num_run == 1
+    assert reproduce(["toy"], "quick", tmp_path, max_calls=5).num_run == 1
     (section,) = collect(tmp_path, draw=False)[1]
     assert [line.config["number"] for line in section.runs] == [5]
 
@@ -140,7 +139,9 @@ def test_progress_goes_from_nothing_to_everything(toy: Any, tmp_path: Path) -> N
 def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
     from neada.experiments import quadratic, runner
 
-    configs = [dataclasses.replace(c, budgets=((1.0, 60),)) for c in quadratic.configs("quick")[:3]]
+    configs = [
+        dataclasses.replace(c, max_calls=((1.0, 60),)) for c in quadratic.configs("quick")[:3]
+    ]
     tasks = [runner.Task("quadratic", config) for config in configs]
     for folder, execute in (
         ("one", runner._execute_here),
@@ -157,4 +158,4 @@ def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
 
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'mccormick'"):
-        registry.make("mccormik")
+        experiments.make("mccormik")

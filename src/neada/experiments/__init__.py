@@ -1,6 +1,25 @@
 """One module per figure or theorem of the paper, each with its runs, claims and figure."""
 
-from neada.experiments.experiment import SCALES, Claim, Record, configs, make, names
-from neada.experiments.runner import Outcome, reproduce
+from neada.experiments.experiment import (
+    SCALES,
+    Claim,
+    Record,
+    configs,
+    make,
+    names,
+    run_folder,
+)
+from neada.experiments.runner import Outcome, last_request, reproduce
 
-__all__ = ["SCALES", "Claim", "Outcome", "Record", "configs", "make", "names", "reproduce"]
+__all__ = [
+    "SCALES",
+    "Claim",
+    "Outcome",
+    "Record",
+    "configs",
+    "last_request",
+    "make",
+    "names",
+    "reproduce",
+    "run_folder",
+]

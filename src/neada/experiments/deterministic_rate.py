@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from neada import plots
 from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.experiments.rates import (
     MODULUS,
     SMOOTHNESS,
-    RatePanel,
     complexity_exponent,
     marks,
     rate_figure,
+    rate_panel,
     tail_game,
 )
-from neada.experiments.sweeps import Array
 from neada.inner import InnerOptions
 from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
 from neada.problems import Problem
@@ -55,7 +55,7 @@ class _Solver:
     """How an inner solver is made, and what is kept of it from loop to loop."""
 
     make: Callable[[Tensor, Tensor, Problem], Optimizer]
-    state: Literal["fresh", "step", "full"] = "step"
+    keep: Literal["nothing", "step", "everything"] = "step"
     slow: bool = False
 
 
@@ -77,15 +77,15 @@ _SOLVERS = {
     "AdGD mm23": _Solver(lambda y, x, p: AdGD([y], variant="mm23", maximize=True)),
     _ADAPG: _Solver(lambda y, x, p: AdGD([y], variant="adapg", maximize=True)),
     "L-BFGS": _Solver(lambda y, x, p: LBFGS([y], maximize=True)),
-    "AdaGrad-Norm": _Solver(lambda y, x, p: GeneralizedAdaGrad([y], maximize=True), "fresh"),
+    "AdaGrad-Norm": _Solver(lambda y, x, p: GeneralizedAdaGrad([y], maximize=True), "nothing"),
     "GD 1/l (knows l)": _Solver(
-        lambda y, x, p: torch.optim.SGD([y], lr=1.0 / SMOOTHNESS, maximize=True), "full"
+        lambda y, x, p: torch.optim.SGD([y], lr=1.0 / SMOOTHNESS, maximize=True), "everything"
     ),
     "Polyak (knows the value)": _Solver(
-        lambda y, x, p: Polyak([y], f_bound=_maximal_value(x, p), maximize=True), "fresh", True
+        lambda y, x, p: Polyak([y], f_bound=_maximal_value(x, p), maximize=True), "nothing", True
     ),
     "SC-AdaNGD (knows mu)": _Solver(
-        lambda y, x, p: SCAdaNGD([y], strong_convexity=MODULUS, maximize=True), "fresh", True
+        lambda y, x, p: SCAdaNGD([y], strong_convexity=MODULUS, maximize=True), "nothing", True
     ),
 }
 
@@ -98,13 +98,13 @@ class Config:
         solver: The inner solver, by name.
         problem: The game: "tail", "steep tail" or "curved".
         lr: The learning rate of x.
-        num_calls: Gradients and values to spend.
+        max_calls: Gradients and values to spend.
     """
 
     solver: str
     problem: str
     lr: float
-    num_calls: int
+    max_calls: int
 
     @property
     def label(self) -> str:
@@ -135,21 +135,21 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         GeneralizedAdaGrad([x], lr=config.lr),
         solver.make(y, x, problem),
         GradientMapping(),
-        inner=InnerOptions(keep=solver.state),
+        inner=InnerOptions(keep=solver.keep),
         deterministic=True,
     )
     points: list[tuple[list[float], list[float]]] = []
     # Where the x gradient is taken: x has not moved yet, and y is what the inner loop answered.
     stepper.x_optimizer.register_step_pre_hook(lambda *_: points.append((x.tolist(), y.tolist())))
     calls, values, x_grads_sq, inner = [], [], [], []
-    while stepper.total_calls < config.num_calls:
+    while stepper.total_calls < config.max_calls:
         info = stepper.step(lambda: problem.fun(x, y))
         calls.append(stepper.total_calls)
         values.append(stepper.calls_value)
         x_grads_sq.append(float(info.grad_sq_x))
         inner.append(info.inner_steps)
         if len(calls) % 50 == 0:
-            progress(min(1.0, stepper.total_calls / config.num_calls))
+            progress(min(1.0, stepper.total_calls / config.max_calls))
     assert problem.best_response is not None
     xs, ys = (torch.tensor(each, dtype=torch.float64) for each in zip(*points, strict=True))
     y_errors_sq = (ys - problem.best_response(xs)).square().sum(-1).numpy()
@@ -228,9 +228,9 @@ def _spread(swept: Sequence[Record]) -> Claim:
     each = [record for record in swept if record.config.solver == _ADAPG]
     if len(each) == len(_RATES):
         last = min(record.rows[-1]["t"] for record in each)
-        at = {r.config.lr: np.searchsorted(_column(r, "t"), last) for r in each}
-        errors = [float(_column(r, "error")[at[r.config.lr]]) for r in each]
-        calls = [float(_column(r, "calls")[at[r.config.lr]]) for r in each]
+        at = {r.config.lr: np.searchsorted(r.column("t"), last) for r in each}
+        errors = [float(r.column("error")[at[r.config.lr]]) for r in each]
+        calls = [float(r.column("calls")[at[r.config.lr]]) for r in each]
         measured = max(errors) / min(errors)
         note = f"after {last} outer steps, which cost {min(calls):.0f} to {max(calls):.0f} calls"
     return Claim(
@@ -260,13 +260,7 @@ def _hardness(usual: dict[tuple[str, str], Record]) -> Claim:
 
 
 def _exponent(record: Record, log_power: float = 1.0) -> float:
-    return complexity_exponent(
-        _column(record, "calls"), _column(record, "error"), log_power=log_power
-    )
-
-
-def _column(record: Record, name: str) -> Array:
-    return np.array([row[name] for row in record.rows], dtype=float)
+    return complexity_exponent(record.column("calls"), record.column("error"), log_power=log_power)
 
 
 def _slug(name: str) -> str:
@@ -285,14 +279,13 @@ def figure(records: Sequence[Record]) -> "Figure":
         by_rate = sorted(swept, key=lambda r: float(r.config.lr))
         named = [(f"learning rate {r.config.lr:g}", r) for r in by_rate]
         panels.append(_panel(f"steep tail, {_ADAPG}", named))
-    return rate_figure(panels, num_columns=2)
+    return rate_figure(panels, 2, "gradient and value calls")
 
 
-def _panel(title: str, named: Sequence[tuple[str, Record]]) -> RatePanel:
-    return RatePanel(
+def _panel(title: str, named: Sequence[tuple[str, Record]]) -> plots.Panel:
+    return rate_panel(
         title,
         "sqrt(log calls / calls)",
         lambda calls: np.sqrt(np.log(calls) / calls),
-        "gradient and value calls",
-        [(name, _column(record, "calls"), _column(record, "error")) for name, record in named],
+        [(name, record.column("calls"), record.column("error")) for name, record in named],
     )

@@ -33,7 +33,7 @@ ERRATA: dict[str, Erratum] = {
         *errata_theory.STOPPING,
     )
 }
-_BUDGETS: dict[str, tuple[int, int, int]] = {
+_SIZES: dict[str, tuple[int, int, int]] = {
     "lemma-sign": (300, 1000, 1000),
     "lemma-average": (3000, 10_000, 30_000),
     "gda-step": (100, 100, 100),
@@ -46,16 +46,7 @@ _BUDGETS: dict[str, tuple[int, int, int]] = {
     "criterion-units": (60, 1000, 3000),
     "criterion-text": (60, 1000, 3000),
 }
-_LOOKS = (
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#4D4D4D", ":"),
-    ("#CC79A7", "-"),
-    ("#E69F00", "--"),
-    ("#56B4E9", "-."),
-    ("#7F3C8D", ":"),
-)
+_DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -64,11 +55,11 @@ class Config:
 
     Attributes:
         erratum: Its id.
-        budget: Steps, rounds or draws of its computation.
+        size: Steps, rounds or draws of its computation.
     """
 
     erratum: str
-    budget: int
+    size: int
 
     @property
     def label(self) -> str:
@@ -79,12 +70,12 @@ class Config:
 def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     """Every erratum; where something is random, its rows are many draws of one stream."""
     number = ("quick", "standard", "paper").index(scale)
-    return [Config(name, _BUDGETS[name][number]) for name in ERRATA]
+    return [Config(name, _SIZES[name][number]) for name in ERRATA]
 
 
 def run(config: Config, run: Run, progress: Progress) -> None:
     """Do the computation of an erratum."""
-    run.append(ERRATA[config.erratum].compute(config.budget))
+    run.append(ERRATA[config.erratum].compute(config.size))
     progress(1.0)
 
 
@@ -127,13 +118,12 @@ def figure(records: Sequence[Record]) -> "Figure":
 def _draw(cell: "Axes", record: Record, erratum: Erratum) -> None:
     rows = [row for row in record.rows if "curve" in row]
     names = list(dict.fromkeys(row["curve"] for row in rows))
-    for name, (color, line) in zip(names, _LOOKS, strict=False):
+    for number, name in enumerate(names):
         points = [(row["x"], row["y"]) for row in rows if row["curve"] == name]
-        cell.plot(*zip(*points, strict=True), line, color=color, lw=1.5, label=name)
-    cell.set_title(erratum.id, fontsize=10)
-    cell.set(xlabel=erratum.axes[0], ylabel=erratum.axes[1])
+        color, dash = plots.numbered_style(number)["color"], _DASHES[number % len(_DASHES)]
+        cell.plot(*zip(*points, strict=True), dash, color=color, lw=1.5, label=name)
+    plots.label_axes(cell, erratum.id, *erratum.axes)
     cell.set(xscale=erratum.scales[0], yscale=erratum.scales[1])
-    cell.tick_params(labelsize=8)
     cell.grid(alpha=0.25)
     many = len(names) > 4
     cell.legend(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neada.experiments.errata_theory import Erratum, Rows, Statement, curve, measure
-from neada.experiments.sweeps import Array
+from neada.experiments.experiment import Array
 from neada.optim import (
     AdaptiveSGD,
     AdGD,
@@ -107,7 +107,7 @@ def _stochastic_hypothesis(num_steps: int) -> Rows:
     return [measure("averaged", max(averaged_exponents)), *rows]
 
 
-_CENTRE = torch.tensor([1.0, -2.0], dtype=torch.float64)
+_CENTER = torch.tensor([1.0, -2.0], dtype=torch.float64)
 _CURVATURE = torch.tensor([1.0, 10.0], dtype=torch.float64)
 
 
@@ -120,17 +120,17 @@ def _distances(make: Callable[[list[Tensor]], PlayerOptimizer], num_steps: int) 
     optimizer = make([w])
 
     def value() -> Tensor:
-        return 0.5 * (_CURVATURE * (w - _CENTRE) ** 2).sum()
+        return 0.5 * (_CURVATURE * (w - _CENTER) ** 2).sum()
 
     found = []
     for _ in range(num_steps):
-        w.grad = (_CURVATURE * (w - _CENTRE)).detach()
+        w.grad = (_CURVATURE * (w - _CENTER)).detach()
         optimizer.step(value, value=value().detach())
         if isinstance(optimizer, SCAdaNGD):
             with optimizer.averaged():
-                found.append((w.detach() - _CENTRE).norm().item())
+                found.append((w.detach() - _CENTER).norm().item())
         else:
-            found.append((w.detach() - _CENTRE).norm().item())
+            found.append((w.detach() - _CENTER).norm().item())
     return np.array(found)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.experiments.experiment import Relation
-from neada.experiments.online import Learners, play, proven_bound
-from neada.experiments.sweeps import Array, Family, Rule
+from neada.experiments.experiment import Array, Relation
+from neada.experiments.regret import Learners, play, proven_bound
+from neada.experiments.sweeps import Family, Rule
 from neada.inner import InnerOptions
 from neada.optim import AdaptiveSGD, GeneralizedAdaGrad
 from neada.steppers import NeAda, Simultaneous
@@ -49,7 +49,7 @@ class Erratum:
         where: The place.
         printed: What the print says, in our words.
         corrected: What should stand there.
-        compute: From the budget of the scale, rows made by `measure` and `curve`.
+        compute: From the size at the scale, rows made by `measure` and `curve`.
         statements: What the rows have to show.
         axes: Labels of the picture: x and y.
         scales: Its scales: "log" or "linear" for x and y.
@@ -345,7 +345,7 @@ def _regret_constant(num_rounds: int) -> Rows:
 
 
 def _switching(half: Array) -> Iterator[Array]:
-    """Losses centerd at -1 until half time and at 1 from then on, far to either side by turns."""
+    """Losses centered at -1 until half time and at 1 from then on, far to either side by turns."""
     t = 0
     while True:
         yield np.where(t < half, -1.0, 1.0) + (_OFFSET if t % 2 else -_OFFSET)
@@ -439,7 +439,7 @@ REGRET = (
         "Theorem 4, alpha = 1",
         "lr >= G^2/(2 mu) gives logarithmic regret; the proof uses lr >= G^2/mu",
         "lr >= G^2/mu. At G^2/(2 mu) the statement is false: with losses (x - z_t)^2/2 that are "
-        "centerd at -1 for the first half and at 1 for the second, z_t lying 10 to the left and "
+        "centered at -1 for the first half and at 1 for the second, z_t lying 10 to the left and "
         "to the right of the center by turns, the regret is linear in T",
         _regret_rate,
         (

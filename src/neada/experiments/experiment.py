@@ -10,20 +10,25 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from neada import tables
 from neada.checks import check_choice
-from neada.files import encode
-from neada.runs import Run
+from neada.runs import Run, encode
+from neada.tables import SCALES, Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
     "SCALES",
+    "Array",
     "Claim",
     "Experiment",
     "ExperimentConfig",
@@ -33,12 +38,13 @@ __all__ = [
     "Scale",
     "Verdict",
     "configs",
+    "if_complete",
     "make",
     "names",
     "run_folder",
 ]
 
-
+Array = NDArray[np.float64]
 Relation = Literal["<=", ">=", "<", ">", "between"]
 Verdict = Literal["holds", "fails", "not run"]
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
@@ -94,8 +100,23 @@ class Claim:
         return {**asdict(self), "verdict": self.verdict}
 
 
-Scale = Literal["quick", "standard", "paper"]
-SCALES: tuple[Scale, ...] = ("quick", "standard", "paper")
+_Part = TypeVar("_Part")
+
+
+def if_complete(
+    measure: Callable[[Sequence[_Part]], float], parts: Iterable[_Part | None]
+) -> float | None:
+    """The number that some parts give together; None if one of them is missing.
+
+    Example:
+        >>> if_complete(max, [1.0, 2.0]), if_complete(max, [1.0, None])
+        (2.0, None)
+    """
+    parts = list(parts)
+    known = [part for part in parts if part is not None]
+    return measure(known) if len(known) == len(parts) else None
+
+
 Progress = Callable[[float], None]
 """Called now and then with the part of a run that is done, between 0 and 1."""
 
@@ -117,6 +138,10 @@ class Record:
     config: Any
     rows: Sequence[dict[str, Any]]
 
+    def column(self, name: str) -> Array:
+        """One number, or list of numbers, of every row that has it."""
+        return np.array([row[name] for row in self.rows if name in row], dtype=float)
+
 
 class Experiment(Protocol):
     """The contract of a module in `neada.experiments`."""
@@ -131,7 +156,7 @@ class Experiment(Protocol):
     def configs(self, scale: Scale, seeds: int | None = None) -> list[Any]:
         """The runs of a scale; `seeds` replaces the usual number where there is randomness.
 
-        A third argument `budget`, where there is one, replaces the scale's gradient calls per run.
+        A third argument `max_calls`, where there is one, replaces the scale's calls per run.
         """
 
     def run(self, config: Any, run: Run, progress: Progress) -> None:
@@ -152,21 +177,6 @@ def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
     return out / name / "runs" / f"{label}-{fingerprint}"
 
 
-_NAMES = (
-    "quadratic",
-    "mccormick",
-    "synthetic-dro",
-    "mnist-dro",
-    "lemma",
-    "deterministic-rate",
-    "stochastic-rate",
-    "regret",
-    "high-probability",
-    "agnostic",
-    "errata",
-)
-
-
 def names() -> list[str]:
     """The names of all experiments.
 
@@ -174,7 +184,7 @@ def names() -> list[str]:
         >>> names()[:2]
         ['quadratic', 'mccormick']
     """
-    return list(_NAMES)
+    return list(tables.EXPERIMENTS)
 
 
 def make(name: str) -> Experiment:
@@ -183,13 +193,13 @@ def make(name: str) -> Experiment:
     Raises:
         ValueError: There is none of that name; the sentence has the nearest one.
     """
-    check_choice("experiment", name, _NAMES)
+    check_choice("experiment", name, tables.EXPERIMENTS)
     module = importlib.import_module(f"neada.experiments.{name.replace('-', '_')}")
     return cast(Experiment, module)
 
 
 def configs(
-    name: str, scale: Scale, seeds: int | None = None, budget: int | None = None
+    name: str, scale: Scale, seeds: int | None = None, max_calls: int | None = None
 ) -> list[Any]:
     """The runs of an experiment.
 
@@ -197,20 +207,20 @@ def configs(
         name: Which experiment.
         scale: Which of its scales.
         seeds: How many seeds instead of the scale's.
-        budget: Gradient calls per run instead of the scale's.
+        max_calls: Gradient calls per run instead of the scale's.
 
     Raises:
-        ValueError: The experiment has no budget that could be replaced.
+        ValueError: The number of calls of this experiment is not a choice.
     """
-    if budget is None:
+    if max_calls is None:
         return make(name).configs(scale, seeds)
-    if not _takes_budget(name):
-        others = ", ".join(other for other in _NAMES if _takes_budget(other))
+    if not _takes_max_calls(name):
+        others = ", ".join(other for other in names() if _takes_max_calls(other))
         raise ValueError(
-            f"a budget can be chosen for {others}, and not for {name}: name only those"
+            f"max_calls can be chosen for {others}, and not for {name}: name only those"
         )
-    return cast(Any, make(name)).configs(scale, seeds, budget)  # type: ignore[no-any-return]
+    return cast(Any, make(name)).configs(scale, seeds, max_calls)  # type: ignore[no-any-return]
 
 
-def _takes_budget(name: str) -> bool:
-    return "budget" in inspect.signature(make(name).configs).parameters
+def _takes_max_calls(name: str) -> bool:
+    return "max_calls" in inspect.signature(make(name).configs).parameters

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from neada import plots
-from neada.experiments.experiment import Claim, Progress, Record, Scale
-from neada.experiments.sweeps import Array
+from neada.experiments.experiment import Array, Claim, Progress, Record, Scale, if_complete
 from neada.inner import InnerOptions
 from neada.optim import GeneralizedAdaGrad
 from neada.runs import Run
@@ -37,7 +36,6 @@ Noise = Literal["gaussian", "student"]
 _OUTER: dict[Scale, int] = {"quick": 64, "standard": 192, "paper": 512}
 _SEEDS: dict[Scale, int] = {"quick": 200, "standard": 1000, "paper": 4000}
 _WORDS: dict[Noise, str] = {"gaussian": "Gaussian noise", "student": "Student t noise, 2.5 degrees"}
-_LOOKS: dict[Noise, tuple[str, str]] = {"gaussian": ("#0072B2", "o"), "student": ("#D55E00", "s")}
 _DEGREES = 2.5
 _DELTAS = np.geomspace(0.5, 0.02, 15)
 _NUM_RESAMPLES = 400
@@ -175,7 +173,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             "heavier tails spread the runs wider: (quantile at delta = 0.02) / median - 1 with "
             "Student t noise, divided by the same with Gaussian noise",
             "neada",
-            None if light is None or heavy is None else _spread(heavy) / _spread(light),
+            if_complete(lambda both: _spread(both[0]) / _spread(both[1]), [heavy, light]),
             ">",
             1.0,
             seeds=_num_seeds(heavy),
@@ -265,28 +263,29 @@ def figure(records: Sequence[Record]) -> "Figure":
     figure, axes = plots.new_figure(len(records) + 1, 3)
     logs = -np.log(_DELTAS)
     beyond = logs[1:] - logs[0]
-    for record, cell in zip(records, axes, strict=False):
-        words, look = _WORDS[record.config.noise], _LOOKS[record.config.noise]
+    for number, (record, cell) in enumerate(zip(records, axes, strict=False)):
+        words, style = _WORDS[record.config.noise], plots.numbered_style(number)
         for row, line in zip(record.rows, (":", "--", "-"), strict=True):
             averages = _averages(record, row["outer_steps"])
             quantiles = _quantiles(averages)
             band = np.quantile(_resampled_quantiles(averages), [0.025, 0.975], axis=0)
-            cell.plot(logs, quantiles, line, color=look[0], label=f"T = {row['outer_steps']}")
-            cell.fill_between(logs, *band, color=look[0], alpha=0.2, lw=0)
+            cell.plot(
+                logs, quantiles, line, color=style["color"], label=f"T = {row['outer_steps']}"
+            )
+            cell.fill_between(logs, *band, color=style["color"], alpha=0.2, lw=0)
         allowed = quantiles[0] * (logs / logs[0]) ** 2
         cell.plot(logs, allowed, "-.", color="0.35", lw=1.0, label="log(1/delta)²")
-        cell.set(title=words, xlabel="log(1/delta)", yscale="log", ylabel="mean |grad_x f|²")
+        plots.label_axes(cell, words, "log(1/delta)", "mean |grad_x f|²")
+        cell.set_yscale("log")
         excess = quantiles[1:] / quantiles[0] - 1.0
-        axes[-1].plot(beyond, excess, color=look[0], marker=look[1], markersize=4, label=words)
+        axes[-1].plot(beyond, excess, **style, markersize=4, label=words)
     for power, line in ((1, ":"), (2, "-.")):
         axes[-1].plot(beyond, 0.15 * beyond**power, line, color="0.35", label=f"power {power}")
-    axes[-1].set(title="excess over the median", xlabel="log(1/delta) - log 2", ylabel="relative")
+    plots.label_axes(axes[-1], "excess over the median", "log(1/delta) - log 2", "relative")
     axes[-1].set(xscale="log", yscale="log")
     axes[-1].set_xticks([0.25, 0.5, 1.0, 2.0], ["0.25", "0.5", "1", "2"])
     axes[-1].tick_params(axis="x", which="minor", labelbottom=False)
     for cell in axes:
-        cell.title.set_fontsize(10)
-        cell.tick_params(labelsize=8)
         cell.grid(alpha=0.25)
         cell.legend(fontsize=8, frameon=False)
     return figure

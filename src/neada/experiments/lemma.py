@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neada import plots
-from neada.experiments.experiment import Claim, Progress, Record, Scale
-from neada.experiments.sweeps import FAMILIES, Array, Family, Game, Rows, Sweep, play
+from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
+from neada.experiments.sweeps import FAMILIES, Family, Game, Rows, Sweep, play
 from neada.runs import Run
 
 if TYPE_CHECKING:
@@ -171,9 +171,8 @@ def _claims_of(family: Family, name: str, record: Record | None) -> list[Claim]:
 
 def _column(record: Record, name: str) -> Array:
     """One column of the metrics: first the times, then the strengths."""
-    return np.array([row[name] for row in record.rows]).reshape(
-        -1, record.config.num_l, *np.shape(record.rows[0][name])
-    )
+    column = record.column(name)
+    return column.reshape(-1, record.config.num_l, *column.shape[1:])
 
 
 def _fitted_border(record: Record) -> tuple[float, float]:

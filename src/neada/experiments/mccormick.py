@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from neada import plots
-from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
 from neada.experiments.sweeps import (
     METHODS,
-    Array,
     Family,
     Game,
     Setting,
@@ -37,7 +36,7 @@ __all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 TITLE = "McCormick's function with noise"
 WHERE = "Figure 2"
 
-_BUDGETS = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
+_MAX_CALLS = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
 _NUM_SEEDS: dict[Scale, int] = {"quick": 4, "standard": 10, "paper": 30}
 _EPS: dict[Family, float] = {"gda": 0.0, "adagrad": 1e-10, "adam": 0.8, "amsgrad": 0.8}
 _CONVERGED = 0.2
@@ -56,7 +55,7 @@ class Config:
         family: The step rule of both players.
         nested: Whether y plays an inner loop.
         num_seeds: Noise streams at the paper's start, and as many with starts of their own.
-        budgets: The ratios lr_y / lr_x, each with its gradient calls.
+        max_calls: The ratios lr_y / lr_x, each with its gradient calls.
         lr_y: The learning rate of y.
         noise_std: Standard deviation of the noise on every coordinate of every gradient used.
         num_points: Points kept of each curve.
@@ -65,7 +64,7 @@ class Config:
     family: Family
     nested: bool
     num_seeds: int
-    budgets: tuple[tuple[float, int], ...] = _BUDGETS
+    max_calls: tuple[tuple[float, int], ...] = _MAX_CALLS
     lr_y: float = 0.01
     noise_std: float = 0.01
     num_points: int = 200
@@ -111,7 +110,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
         game,
         (starts[:, :2], starts[:, 2:]),
         Sweep(config.family, config.nested, eps=_EPS[config.family]),
-        config.budgets,
+        config.max_calls,
         Setting(config.lr_y, config.num_points),
         [*seeds] * len(_STARTS),
         run,
@@ -125,7 +124,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     return [
         _judged(by_method.get((family, nested)), start, family, nested, ratio)
         for start in _STARTS
-        for ratio, _ in _BUDGETS
+        for ratio, _ in _MAX_CALLS
         for family, nested in METHODS
         if (family, nested) not in (("adagrad", False), ("gda", True))  # nothing is said of these
     ]
@@ -144,7 +143,7 @@ def _judged(
     name = method_name(family, nested)
     converges = _converges(family, nested, ratio)
     levels = None if record is None else _of(start, end_level(record, ratio))
-    panel = "abc"[[r for r, _ in _BUDGETS].index(ratio)]
+    panel = "abc"[[r for r, _ in _MAX_CALLS].index(ratio)]
     return Claim(
         f"mccormick/{start}/{name.lower()}-{ratio:g}",
         f"{name} {'converges' if converges else 'does not converge'} at ratio {ratio:g} from "
@@ -178,6 +177,6 @@ def figure(records: Sequence[Record]) -> "Figure":
             [plots.Curve(r.config.label, *_curves_from(start, r, ratio)) for r in records],
         )
         for start, words in _STARTS.items()
-        for ratio, _ in _BUDGETS
+        for ratio, _ in _MAX_CALLS
     ]
     return plots.curves_figure(panels, num_columns=3, y_label="|grad_x f|, noiseless")

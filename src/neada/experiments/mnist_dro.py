@@ -1,7 +1,7 @@
 """Figure 4: distributionally robust training on MNIST, with and without NeAda's inner loop.
 
 Two methods and two learning rates of the adversary make four training runs, each attacked with
-three epsilons. The inner loop is that of the authors' scripts: batch norm in training mode, whose
+three sizes eps. The inner loop is that of the authors' scripts: batch norm in training mode, whose
 running statistics so see the inputs of every inner step; two more runs of NeAda freeze them.
 "quick" takes scikit-learn's 8x8 digits and a small network. The other scales need MNIST (see
 `neada.data.load`); accuracies are then those on the 10000 held-out images, as in the scripts.
@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.experiment import Array, Claim, Progress, Record, Scale, if_complete
 from neada.experiments.robust_training import (
     METHODS,
-    Array,
-    Line,
     Method,
-    Panel,
     Runs,
+    about_mean,
     by_seed,
     differences,
     divergences,
@@ -28,10 +26,11 @@ from neada.experiments.robust_training import (
     last,
     mean,
     of_all,
+    panel,
     train_into,
+    training,
 )
 from neada.runs import Run
-from neada.training import TrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,14 +40,15 @@ __all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 TITLE = "Robust training on images: MNIST, and 8x8 digits at scale quick"
 WHERE = "Figure 4"
 
-_EPSILONS = (0.02, 0.05, 0.1)
+_EPS = (0.02, 0.05, 0.1)
 _SEPARATE, _EQUAL = 0.01, 0.001
 _RATES = {_SEPARATE: "lr_y = 0.01", _EQUAL: "equal rates (0.001)"}
 _WORDS = {_SEPARATE: "with lr_y = 0.01", _EQUAL: "with equal learning rates"}
 _OWN, _TEST = "held_out", "test"
 _GOOD = 80.0
-"""Accuracy in percent, at the middle epsilon, that is called good; guessing has 10."""
+"""Accuracy in percent, at the middle eps, that is called good; guessing has 10."""
 _ByRate = Mapping[float, Runs]
+BatchNorm = Literal["batch", "frozen"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Config:
         method: 15 steps of the adversary per batch, or as many as NeAda's rule wants.
         lr_y: The adversary's learning rate.
         seed: Of the initialization and the order of the batches.
-        norm: Whether batch norm uses the batch's statistics in the inner loop, or frozen ones.
+        batch_norm: The statistics of batch norm in the inner loop: the batch's, or frozen ones.
         data: "mnist" with the paper's network, or "digits" with a small one.
-        budget: Gradient calls of both players.
+        max_calls: Gradient calls of both players.
         num_evaluations: How often the accuracies are measured.
         eval_samples: On how many images; the last time on all.
         lr_x: The model's learning rate.
@@ -73,9 +73,9 @@ class Config:
     method: Method
     lr_y: float
     seed: int
-    norm: Literal["batch", "frozen"]
+    batch_norm: BatchNorm
     data: Literal["digits", "mnist"]
-    budget: int
+    max_calls: int
     num_evaluations: int
     eval_samples: int | None
     lr_x: float = 0.001
@@ -86,7 +86,7 @@ class Config:
     @property
     def label(self) -> str:
         """The method, the learning rate, the variant and the seed."""
-        frozen = " frozen" if self.norm == "frozen" else ""
+        frozen = " frozen" if self.batch_norm == "frozen" else ""
         return f"{self.method}{frozen} {self.lr_y:g} {self.data} seed {self.seed}"
 
 
@@ -96,60 +96,46 @@ _SCALES: dict[Scale, tuple[Literal["digits", "mnist"], int, int, int | None, int
     "standard": ("mnist", 1565, 8, 1000, 1),
     "paper": ("mnist", 78200, 40, 2000, 1),
 }
-_VARIANTS: tuple[tuple[Method, Literal["batch", "frozen"]], ...] = (
-    ("adam-15", "batch"),
-    ("neada-adam", "batch"),
-    ("neada-adam", "frozen"),
-)
+_VARIANTS: dict[tuple[Method, BatchNorm], str] = {
+    ("gdmax", "batch"): METHODS["gdmax"],
+    ("neada", "batch"): METHODS["neada"],
+    ("neada", "frozen"): f"{METHODS['neada']}, frozen statistics",
+}
 
 
-def configs(scale: Scale, seeds: int | None = None, budget: int | None = None) -> list[Config]:
+def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None) -> list[Config]:
     """Six runs per seed, the paper's four first."""
-    data, usual_budget, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
-    calls = usual_budget if budget is None else budget
+    data, usual_calls, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
+    calls = usual_calls if max_calls is None else max_calls
     return [
-        Config(method, lr_y, seed, norm, data, calls, num_evaluations, eval_samples)
+        Config(method, lr_y, seed, batch_norm, data, calls, num_evaluations, eval_samples)
         for seed in range(num_seeds if seeds is None else seeds)
-        for method, norm in _VARIANTS
+        for method, batch_norm in _VARIANTS
         for lr_y in _RATES
     ]
 
 
 def run(config: Config, run: Run, progress: Progress) -> None:
     """Train; with MNIST in a way that can be resumed."""
-    asked = TrainConfig(
+    asked = training(
+        config,
         data=config.data,
-        method=config.method,
-        lr_x=config.lr_x,
-        lr_y=config.lr_y,
-        gamma=config.gamma,
-        batch_size=config.batch_size,
-        budget=config.budget,
-        stop="released",
-        stop_scale=config.stop_scale,
-        norm=config.norm,
-        eval_every=max(1, config.budget // config.num_evaluations),
+        batch_norm=config.batch_norm,
         eval_samples=config.eval_samples,
-        eval_eps=_EPSILONS,
-        eval_clip=False,
-        seed=config.seed,
+        eval_eps=_EPS,
     )
     train_into(asked, run, progress, resumable=config.data == "mnist")
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who is more accurate under attack, and whose loss falls first."""
-    runs = {
-        (method, norm, lr_y): by_seed(records, method=method, norm=norm, lr_y=lr_y)
-        for method, norm in _VARIANTS
-        for lr_y in _RATES
-    }
-    adam = {lr_y: runs["adam-15", "batch", lr_y] for lr_y in _RATES}
-    neada = {lr_y: runs["neada-adam", "batch", lr_y] for lr_y in _RATES}
-    frozen = {lr_y: runs["neada-adam", "frozen", lr_y] for lr_y in _RATES}
-    found = [_higher(adam[r], neada[r], r, eps) for r in _RATES for eps in _EPSILONS]
+    adam, neada, frozen = (
+        {r: by_seed(records, method=method, batch_norm=batch_norm, lr_y=r) for r in _RATES}
+        for method, batch_norm in _VARIANTS
+    )
+    found = [_higher(adam[r], neada[r], r, eps) for r in _RATES for eps in _EPS]
     found.append(_both_good(adam[_SEPARATE], neada[_SEPARATE]))
-    found += [_smaller_drop(adam, neada, eps) for eps in _EPSILONS]
+    found += [_smaller_drop(adam, neada, eps) for eps in _EPS]
     found.append(_most_at_the_largest(adam, neada))
     found += [
         falls_first(f"mnist-dro/loss-first-{r:g}", WHERE, _WORDS[r], adam[r], neada[r])
@@ -159,106 +145,98 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     return found
 
 
-def _accuracy(part: str, epsilon: float) -> Callable[[Record], float]:
+def _accuracy(part: str, eps: float) -> Callable[[Record], float]:
     """The accuracy in percent; where nothing is held out, on the test set."""
 
     def measure(record: Record) -> float:
-        name = f"{part}_{epsilon:g}"
-        return 100.0 * last(record, name if name in record.rows[-1] else f"test_{epsilon:g}")
+        name = f"{part}_{eps:g}"
+        return 100.0 * last(record, name if name in record.rows[-1] else f"test_{eps:g}")
 
     return measure
 
 
-def _higher(adam: Runs, neada: Runs, lr_y: float, epsilon: float) -> Claim:
-    gaps = differences(adam, neada, _accuracy(_OWN, epsilon))
-    return Claim(
-        f"mnist-dro/higher-{lr_y:g}-{epsilon:g}",
-        f"{_WORDS[lr_y]} NeAda is the more accurate under FGSM of {epsilon:g}: its lead in "
+def _higher(adam: Runs, neada: Runs, lr_y: float, eps: float) -> Claim:
+    return about_mean(
+        f"mnist-dro/higher-{lr_y:g}-{eps:g}",
+        f"{_WORDS[lr_y]} NeAda is the more accurate under FGSM of {eps:g}: its lead in "
         "percentage points",
         WHERE,
-        mean(gaps),
+        differences(adam, neada, _accuracy(_OWN, eps)),
         ">",
         0.0,
-        seeds=len(gaps),
-        note=_beside(adam, neada, epsilon),
+        _beside(adam, neada, eps),
     )
 
 
 def _both_good(adam: Runs, neada: Runs) -> Claim:
-    measure = _accuracy(_OWN, _EPSILONS[1])
-    both = [mean(of_all(runs, measure)) for runs in (adam, neada)]
-    known = [accuracy for accuracy in both if accuracy is not None]
+    measure = _accuracy(_OWN, _EPS[1])
     return Claim(
         "mnist-dro/both-good",
         f"{_WORDS[_SEPARATE]} both methods are good: the lower accuracy of the two under FGSM of "
-        f"{_EPSILONS[1]:g}, in percent",
+        f"{_EPS[1]:g}, in percent",
         WHERE,
-        min(known) if len(known) == len(both) else None,
+        if_complete(min, [mean(of_all(runs, measure)) for runs in (adam, neada)]),
         ">=",
         _GOOD,
         seeds=min(len(adam), len(neada)),
-        note=_beside(adam, neada, _EPSILONS[1]),
+        note=_beside(adam, neada, _EPS[1]),
     )
 
 
-def _smaller_drop(adam: _ByRate, neada: _ByRate, epsilon: float) -> Claim:
-    found, on_test = (_advantages(adam, neada, part, epsilon) for part in (_OWN, _TEST))
-    return Claim(
-        f"mnist-dro/smaller-drop-{epsilon:g}",
+def _smaller_drop(adam: _ByRate, neada: _ByRate, eps: float) -> Claim:
+    found, on_test = (_advantages(adam, neada, part, eps) for part in (_OWN, _TEST))
+    return about_mean(
+        f"mnist-dro/smaller-drop-{eps:g}",
         "from lr_y = 0.01 to equal learning rates NeAda loses less than Adam under FGSM of "
-        f"{epsilon:g}: Adam's loss minus NeAda's in percentage points",
+        f"{eps:g}: Adam's loss minus NeAda's in percentage points",
         WHERE,
-        mean(found),
+        found,
         ">",
         0.0,
-        seeds=len(found),
-        note="" if not len(found) else f"on the test set {on_test.mean():+.1f}",
+        f"on the test set {on_test.mean():+.1f}" if len(found) else "",
     )
 
 
 def _most_at_the_largest(adam: _ByRate, neada: _ByRate) -> Claim:
-    by_epsilon = [mean(_advantages(adam, neada, _OWN, epsilon)) for epsilon in _EPSILONS]
-    known = [advantage for advantage in by_epsilon if advantage is not None]
+    by_eps = [_advantages(adam, neada, _OWN, eps) for eps in _EPS]
     return Claim(
         "mnist-dro/most-at-0.1",
-        f"that advantage is largest at {_EPSILONS[-1]:g}: how much larger than at the other "
-        "epsilons, in percentage points",
+        f"that advantage is largest at {_EPS[-1]:g}: how much larger than at the other eps, in "
+        "percentage points",
         WHERE,
-        known[-1] - max(known[:-1]) if known else None,
+        if_complete(lambda means: means[-1] - max(means[:-1]), map(mean, by_eps)),
         ">",
         0.0,
-        seeds=len(_advantages(adam, neada, _OWN, _EPSILONS[-1])),
+        seeds=len(by_eps[-1]),
     )
 
 
-def _advantages(adam: _ByRate, neada: _ByRate, part: str, epsilon: float) -> Array:
+def _advantages(adam: _ByRate, neada: _ByRate, part: str, eps: float) -> Array:
     """Adam's drop from separate to equal learning rates minus NeAda's, by seed."""
     first, second = ((runs[_SEPARATE], runs[_EQUAL]) for runs in (adam, neada))
-    return drop_differences(first, second, _accuracy(part, epsilon))
+    return drop_differences(first, second, _accuracy(part, eps))
 
 
 def _freezing(batch: Runs, frozen: Runs, lr_y: float) -> Claim:
-    epsilon = _EPSILONS[-1]
-    gaps = differences(batch, frozen, _accuracy(_OWN, epsilon))
-    return Claim(
+    eps = _EPS[-1]
+    return about_mean(
         f"mnist-dro/frozen-{lr_y:g}",
         f"{_WORDS[lr_y]} NeAda is better off with batch-norm statistics frozen in the inner loop: "
-        f"the gain in accuracy under FGSM of {epsilon:g}, in percentage points",
+        f"the gain in accuracy under FGSM of {eps:g}, in percentage points",
         "neada",
-        mean(gaps),
+        differences(batch, frozen, _accuracy(_OWN, eps)),
         ">",
         0.0,
-        seeds=len(gaps),
-        note=_beside(batch, frozen, epsilon),
+        _beside(batch, frozen, eps),
     )
 
 
-def _beside(first: Runs, second: Runs, epsilon: float) -> str:
+def _beside(first: Runs, second: Runs, eps: float) -> str:
     """The accuracies behind a difference, and those on the real test set."""
     if not first or not second:
         return ""
     own, test = (
-        [of_all(runs, _accuracy(part, epsilon)).mean() for runs in (second, first)]
+        [of_all(runs, _accuracy(part, eps)).mean() for runs in (second, first)]
         for part in (_OWN, _TEST)
     )
     beside = "" if own == test else f"; on the test set {test[0]:.1f} against {test[1]:.1f}"
@@ -266,29 +244,20 @@ def _beside(first: Runs, second: Runs, epsilon: float) -> str:
 
 
 def figure(records: Sequence[Record]) -> "Figure":
-    """A panel per epsilon and one for the training loss; rates by dashes, methods by color."""
-    looks = {
-        ("adam-15", "batch"): (METHODS["adam-15"], "#D55E00", "o"),
-        ("neada-adam", "batch"): (METHODS["neada-adam"], "#0072B2", "s"),
-        ("neada-adam", "frozen"): ("NeAda-Adam, frozen statistics", "#009E73", "^"),
-    }
-    lines = [
-        Line(
-            f"{name}, {rate}",
-            color,
-            marker,
-            lr_y == _EQUAL,
-            by_seed(records, method=method, norm=norm, lr_y=lr_y),
+    """A panel per eps and one for the training loss; rates by dashes, methods by color."""
+    lines = {
+        (f"{name}, {rate}", number, lr_y == _EQUAL): by_seed(
+            records, method=method, batch_norm=batch_norm, lr_y=lr_y
         )
-        for (method, norm), (name, color, marker) in looks.items()
+        for number, ((method, batch_norm), name) in enumerate(_VARIANTS.items())
         for lr_y, rate in _RATES.items()
-    ]
+    }
     part = _OWN if any(f"{_OWN}_clean" in record.rows[-1] for record in records) else _TEST
     # The others are measured on the first few images, which may be harder or easier than all.
     words = "; last point: all images" if any(r.config.eval_samples for r in records) else ""
-    panels = [
-        Panel(f"FGSM, epsilon = {eps:g}{words}", f"{part}_{eps:g}", "accuracy (%)", percent=True)
-        for eps in _EPSILONS
+    accuracies = [
+        panel(f"FGSM, eps = {e:g}{words}", f"{part}_{e:g}", "accuracy (%)", lines, percent=True)
+        for e in _EPS
     ]
-    panels.append(Panel("training loss", "loss", "loss at the perturbed batch", logarithmic=True))
-    return figure_of(lines, panels, num_columns=2)
+    loss = panel("training loss", "loss", "loss at the perturbed batch", lines, logarithmic=True)
+    return figure_of([*accuracies, loss])

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neada import plots
-from neada.experiments.experiment import Claim, Progress, Record, Scale
+from neada.experiments.experiment import Claim, Progress, Record, Scale, if_complete
 from neada.experiments.sweeps import (
     FAMILIES,
     METHODS,
-    Array,
     Family,
     Game,
     Loop,
@@ -38,7 +37,7 @@ TITLE = "A quadratic: who needs the right ratio of learning rates"
 WHERE = "Figure 1, Lemma 1"
 
 _L = 2.0
-_BUDGETS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
+_MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
 # Torch's own defaults, which the scripts use on this problem.
 _EPS: dict[Family, float] = {"gda": 0.0, "adagrad": 1e-10, "adam": 1e-8, "amsgrad": 1e-8}
 _START = abs(_L * (0.01 - _L * 1.0))
@@ -52,7 +51,7 @@ class Config:
         family: The step rule of both players.
         nested: Whether y plays an inner loop.
         loop: Which inner loop; "none" for methods without one.
-        budgets: The ratios lr_y / lr_x, each with its gradient calls.
+        max_calls: The ratios lr_y / lr_x, each with its gradient calls.
         lr_y: The learning rate of y.
         num_points: Points kept of each curve.
     """
@@ -60,7 +59,7 @@ class Config:
     family: Family
     nested: bool
     loop: str
-    budgets: tuple[tuple[float, int], ...] = _BUDGETS
+    max_calls: tuple[tuple[float, int], ...] = _MAX_CALLS
     lr_y: float = 0.2
     num_points: int = 400
 
@@ -90,7 +89,7 @@ def run(config: Config, run: Run, progress: Progress) -> None:
     sweep = Sweep(config.family, config.nested, loop, count_scale=0.1, eps=_EPS[config.family])
     start = (np.array([[1.0]]), np.array([[0.01]]))
     setting = Setting(config.lr_y, config.num_points)
-    play_ratios(game, start, sweep, config.budgets, setting, [0], run, progress)
+    play_ratios(game, start, sweep, config.max_calls, setting, [0], run, progress)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
@@ -115,7 +114,7 @@ class _Judge:
                 "quadratic/adaptive-diverge",
                 "Adam, AMSGrad and AdaGrad diverge at r = 1: smallest growth of |grad_x|",
                 "Figure 1(a)",
-                _least([self._growth(f, "none", 1.0) for f in adaptive]),
+                if_complete(min, [self._growth(f, "none", 1.0) for f in adaptive]),
                 ">",
                 2.0,
             ),
@@ -124,7 +123,7 @@ class _Judge:
                 "at r = L = 2 they stay where they began: largest relative change (torch's eps "
                 "breaks the exact symmetry; `lemma` has the rules without it)",
                 "Figure 1(b), Lemma 1",
-                _largest([self._change(f, 2.0) for f in adaptive]),
+                if_complete(max, [self._change(f, 2.0) for f in adaptive]),
                 "<=",
                 1e-5,
             ),
@@ -132,7 +131,7 @@ class _Judge:
                 "quadratic/gda-diverges",
                 "GDA diverges at r = 1 and 2: smallest growth of |grad_x|",
                 "Figure 1(a, b)",
-                _least([self._growth("gda", "none", r) for r in (1.0, 2.0)]),
+                if_complete(min, [self._growth("gda", "none", r) for r in (1.0, 2.0)]),
                 ">",
                 1e6,
             ),
@@ -148,7 +147,7 @@ class _Judge:
                 "quadratic/adaptive-converge",
                 "the adaptive methods converge for r = 4 and 8: largest end / start",
                 "Figure 1(c, d)",
-                _largest([self._level(f, "none", r) for f in adaptive for r in (4.0, 8.0)]),
+                if_complete(max, [self._level(f, "none", r) for f in adaptive for r in (4.0, 8.0)]),
                 "<",
                 1e-2,
             ),
@@ -165,14 +164,14 @@ class _Judge:
     def nested(self, loop: str, words: str) -> list[Claim]:
         found = []
         for family in FAMILIES:
-            levels = [self._level(family, loop, ratio) for ratio, _ in _BUDGETS]
+            levels = [self._level(family, loop, ratio) for ratio, _ in _MAX_CALLS]
             found.append(
                 Claim(
                     f"quadratic/{loop}/neada-{family}",
                     f"{method_name(family, True)} trends to a stationary point for every r "
                     f"({words}): largest end / start over r",
                     "Figure 1",
-                    _largest(levels),
+                    if_complete(max, levels),
                     "<",
                     0.1,
                     note=_listed(levels),
@@ -192,41 +191,27 @@ class _Judge:
         record = self.records.get((family, "none"))
         if record is None:
             return None
-        norms: Array = curves(record, ratio)[1]
-        return float(np.abs(norms / _START - 1.0).max())
-
-
-def _least(numbers: Sequence[float | None]) -> float | None:
-    known = [n for n in numbers if n is not None]
-    return min(known) if len(known) == len(numbers) else None
-
-
-def _largest(numbers: Sequence[float | None]) -> float | None:
-    known = [n for n in numbers if n is not None]
-    return max(known) if len(known) == len(numbers) else None
+        return float(np.abs(curves(record, ratio)[1] / _START - 1.0).max())
 
 
 def _listed(levels: Sequence[float | None]) -> str:
-    ratios = [ratio for ratio, _ in _BUDGETS]
+    ratios = [ratio for ratio, _ in _MAX_CALLS]
     shown = [f"r={r:g}: {v:.1e}" for r, v in zip(ratios, levels, strict=True) if v is not None]
     return ", ".join(shown)
 
 
 def figure(records: Sequence[Record]) -> "Figure":
     """One panel per ratio; a second row for the other inner loop."""
-    panels = []
-    for loop, words in (("released", "scripts' loop"), ("text", "paper's text")):
-        for ratio, _ in _BUDGETS:
-            shown = [r for r in records if r.config.loop in ("none", loop)]
-            panels.append(
-                plots.Panel(
-                    f"r = {ratio:g}, {words}",
-                    [
-                        plots.Curve(
-                            method_name(r.config.family, r.config.nested), *curves(r, ratio)
-                        )
-                        for r in shown
-                    ],
-                )
-            )
+    panels = [
+        plots.Panel(
+            f"r = {ratio:g}, {words}",
+            [
+                plots.Curve(method_name(r.config.family, r.config.nested), *curves(r, ratio))
+                for r in records
+                if r.config.loop in ("none", loop)
+            ],
+        )
+        for loop, words in (("released", "scripts' loop"), ("text", "paper's text"))
+        for ratio, _ in _MAX_CALLS
+    ]
     return plots.curves_figure(panels, num_columns=4, y_label="|grad_x f|")

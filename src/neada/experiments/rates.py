@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neada import plots
-from neada.experiments.sweeps import Array
+from neada.experiments.experiment import Array
 from neada.problems import Problem
 
 if TYPE_CHECKING:
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "MODULUS",
     "SMOOTHNESS",
-    "RatePanel",
     "complexity_exponent",
     "marks",
     "rate_figure",
+    "rate_panel",
     "slope",
     "tail_game",
 ]
@@ -31,12 +30,6 @@ __all__ = [
 MODULUS, SMOOTHNESS = 1.0, 10.0
 _TAIL = 0.1
 _NUM_ACCURACIES = 24
-# Okabe and Ito's colors and one more; with the markers they differ in grey as well.
-_COLORS = (
-    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2"),
-    *("#D55E00", "#CC79A7", "#7F3C8D", "#8C8C8C", "#80501C"),
-)
-_MARKERS = "osD^vP*X<>"
 
 
 def complexity_exponent(
@@ -144,59 +137,39 @@ def tail_game(name: str) -> Problem:
     )
 
 
-@dataclass
-class RatePanel:
-    """Errors against costs, and the law to compare them with.
+def rate_panel(
+    title: str,
+    law: str,
+    values: Callable[[Array], Array],
+    curves: Sequence[tuple[str, Array, Array]],
+) -> plots.Panel:
+    """Errors against costs, and a law below them to compare with.
 
-    Attributes:
+    Args:
         title: Above the panel.
-        law: What the dotted line is called.
+        law: What the law is called.
         values: The law at given costs, up to a factor.
-        x_label: Below the panel.
         curves: A name, costs, and errors of shape (points,) or (points, parts of the runs).
     """
+    last = max(float(cost[-1]) for _, cost, _ in curves)
+    lowest = min(float(np.mean(error[-1])) for _, _, error in curves)
+    drawn = values(costs := np.geomspace(last / 100.0, last, 40))
+    return plots.Panel(
+        title,
+        [plots.Curve(*curve, plots.numbered_style(n)) for n, curve in enumerate(curves)],
+        guides=[(law, costs, 0.75 * lowest * drawn / drawn[-1])],
+    )
 
-    title: str
-    law: str
-    values: Callable[[Array], Array]
-    x_label: str
-    curves: list[tuple[str, Array, Array]] = field(default_factory=list)
 
-
-def rate_figure(panels: Sequence[RatePanel], num_columns: int) -> "Figure":
-    """Logarithmic panels, each with its own legend below, solid because all methods are nested."""
-    figure, axes = plots.new_figure(len(panels), num_columns, (4.6, 4.6))
-    for panel, cell in zip(panels, axes, strict=True):
-        last = max(float(cost[-1]) for _, cost, _ in panel.curves)
-        lowest = min(float(np.mean(error[-1])) for _, _, error in panel.curves)
-        for number, (name, cost, error) in enumerate(panel.curves):
-            parts = error[:, None] if error.ndim == 1 else error
-            color, marker = _COLORS[number % 10], _MARKERS[number % 10]
-            # Markers of different curves sit at different places, so that none hides another.
-            every = (number * len(cost) // 60, max(1, len(cost) // 6))
-            cell.plot(
-                *(cost, parts.mean(axis=1)),
-                color=color,
-                marker=marker,
-                markevery=every if len(cost) > 10 else 1,
-                markersize=5,
-                linewidth=1.4,
-                label=name,
-            )
-            cell.fill_between(
-                cost, parts.min(axis=1), parts.max(axis=1), color=color, alpha=0.15, lw=0
-            )
-        law = panel.values(costs := np.geomspace(last / 100.0, last, 40))
-        cell.plot(costs, 0.75 * lowest * law / law[-1], "k:", linewidth=1.6, label=panel.law)
-        cell.set_title(panel.title, fontsize=10)
-        cell.set_xscale("log")
-        cell.set_yscale("log")
-        cell.set_xlabel(panel.x_label, fontsize=9)
-        cell.tick_params(labelsize=8, which="both")
-        cell.grid(alpha=0.25)
-        cell.legend(
-            fontsize=8, ncols=2, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16)
-        )
-    for cell in axes[:: max(1, min(num_columns, len(panels)))]:
-        cell.set_ylabel("error so far", fontsize=9)
-    return figure
+def rate_figure(panels: Sequence[plots.Panel], num_columns: int, x_label: str) -> "Figure":
+    """Logarithmic panels, each with its own legend below."""
+    return plots.curves_figure(
+        panels,
+        num_columns=num_columns,
+        y_label="error so far",
+        x_label=x_label,
+        x_scale="log",
+        legend_columns=2,
+        legends="own",
+        panel_size=(4.6, 4.6),
+    )

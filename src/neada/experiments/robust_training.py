@@ -4,30 +4,24 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neada import plots
-from neada.experiments.experiment import Claim, Progress, Record
+from neada.experiments.experiment import Array, Claim, Progress, Record, Relation, if_complete
 from neada.runs import Run
-from neada.training import TrainConfig, TrainStatus, train
-from neada.training.evaluation import accuracy_names
-from neada.training.loop import load_data
+from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
     "METHODS",
-    "Array",
-    "Line",
+    "Lines",
     "Method",
-    "Panel",
     "Runs",
+    "about_mean",
     "by_seed",
     "differences",
     "divergences",
@@ -36,24 +30,53 @@ __all__ = [
     "falls_first",
     "figure_of",
     "last",
+    "lower_loss",
     "mean",
     "mean_loss_of_beginning",
     "of_all",
     "over_calls",
+    "panel",
     "quotient",
     "train_into",
+    "training",
 ]
 
-
-Array = NDArray[np.float64]
 Runs = Mapping[int, Record]
 """The runs of one method with one learning rate, by seed."""
-Method = Literal["adam-15", "neada-adam"]
-METHODS: dict[Method, str] = {"adam-15": "Adam, 15 inner steps", "neada-adam": "NeAda-Adam"}
+Method = Literal["gdmax", "neada"]
+METHODS: dict[Method, str] = {"gdmax": "Adam, 15 inner steps", "neada": "NeAda-Adam"}
+Lines = Mapping[tuple[str, int, bool], Runs]
+"""Runs by how they are drawn: the name, the number of the style, whether the line is dashed."""
 _BEGINNING, _END = 0.2, 0.95
 """The beginning of a run is its first fifth, the end its last twentieth, in gradient calls."""
 _POINTS = 60
 _TRAINING, _DIVERGED = "training", "diverged"
+
+
+def training(config: Any, **others: Any) -> TrainConfig:
+    """The training that a config asks for, with the inner loop of the authors' scripts.
+
+    Args:
+        config: Has the fields that both figures have.
+        others: Fields of the training that only one of them has.
+    """
+    return TrainConfig(
+        method=config.method,
+        x_optimizer="adam",
+        y_optimizer="adam",
+        inner_steps=15 if config.method == "gdmax" else None,
+        lr_x=config.lr_x,
+        lr_y=config.lr_y,
+        gamma=config.gamma,
+        batch_size=config.batch_size,
+        max_calls=config.max_calls,
+        stop="released",
+        stop_scale=config.stop_scale,
+        eval_every=max(1, config.max_calls // config.num_evaluations),
+        eval_clip=False,
+        seed=config.seed,
+        **others,
+    )
 
 
 def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: bool) -> None:
@@ -82,7 +105,7 @@ def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: 
     run.append(result.rows)
     if result.status is TrainStatus.NON_FINITE:
         none_right = dict.fromkeys(accuracy_names(config, load_data(config)), 0.0)
-        ends = (result.calls, config.budget)
+        ends = (result.calls, config.max_calls)
         run.append([{"calls": end, **none_right, _DIVERGED: result.message} for end in ends])
 
 
@@ -172,11 +195,11 @@ def divergences(*groups: Runs) -> str:
 
 def mean_loss_of_beginning(record: Record) -> float:
     """The mean training loss over the first fifth of the calls; infinite if it diverged there."""
-    until = _BEGINNING * record.config.budget
+    until = _BEGINNING * record.config.max_calls
     if _end_of(record) <= until:
         return math.inf
     calls, losses = _column(record, "loss")
-    if not len(calls):  # the budget ended before the first step of the model
+    if not len(calls):  # the calls ended before the first step of the model
         return math.nan
     grid = np.linspace(0.0, until, _POINTS + 1)[1:]
     return float(np.interp(grid, calls, losses).mean())
@@ -187,7 +210,7 @@ def end_loss(record: Record) -> float:
     if _end_of(record) < math.inf:
         return math.inf
     calls, losses = _column(record, "loss")
-    ending = losses[calls > _END * record.config.budget]
+    ending = losses[calls > _END * record.config.max_calls]
     return float(ending.mean()) if len(ending) else math.nan
 
 
@@ -203,107 +226,86 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     return grid, np.stack([np.interp(grid, *column) for column in columns], axis=1)
 
 
+def about_mean(
+    id: str,
+    sentence: str,
+    where: str,
+    values: Array,
+    relation: Relation,
+    expected: float | tuple[float, float],
+    note: str = "",
+) -> Claim:
+    """A claim about the mean of a number that every seed has."""
+    return Claim(id, sentence, where, mean(values), relation, expected, len(values), note)
+
+
+def lower_loss(
+    id: str, sentence: str, where: str, measure: Callable[[Record], float], one: Runs, other: Runs
+) -> Claim:
+    """The claim that the mean loss of some runs, divided by that of others, is below 1."""
+    losses = [mean(of_all(runs, measure)) for runs in (one, other)]
+    measured = if_complete(lambda both: quotient(*both), losses)
+    against = "" if measured is None else f"{losses[0]:.3g} against {losses[1]:.3g}"
+    return Claim(
+        *(id, sentence, where, measured, "<", 1.0),
+        seeds=min(len(one), len(other)),
+        note=against and against + divergences(one, other),
+    )
+
+
 def falls_first(id: str, where: str, words: str, adam: Runs, neada: Runs) -> Claim:
     """The claim that NeAda's training loss is the lower at the beginning."""
-    losses = [mean(of_all(runs, mean_loss_of_beginning)) for runs in (adam, neada)]
-    known = [loss for loss in losses if loss is not None]
-    there = len(known) == len(losses)
-    return Claim(
-        id,
+    sentence = (
         f"{words} NeAda's training loss is the lower at the beginning: its mean over the first "
-        "fifth of the calls, divided by Adam's",
-        where,
-        quotient(known[1], known[0]) if there else None,
-        "<",
-        1.0,
-        seeds=min(len(adam), len(neada)),
-        note=f"{known[1]:.3g} against {known[0]:.3g}{divergences(adam, neada)}" if there else "",
+        "fifth of the calls, divided by Adam's"
     )
+    return lower_loss(id, sentence, where, mean_loss_of_beginning, neada, adam)
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:
     rows = [row for row in record.rows if name in row]
     calls = np.array([row["calls"] for row in rows], dtype=float)
-    return calls, np.array([row[name] for row in rows], dtype=float)
+    return calls, record.column(name)
 
 
-@dataclass(frozen=True)
-class Line:
-    """How one group of runs is drawn.
-
-    Attributes:
-        label: Its name in the legend.
-        color: Of the line.
-        marker: Tells methods apart in grey.
-        dashed: Tells learning rates apart.
-        runs: By seed.
-    """
-
-    label: str
-    color: str
-    marker: str
-    dashed: bool
-    runs: Runs
+# Figures.
 
 
-@dataclass(frozen=True)
-class Panel:
-    """What one panel shows of every line.
+def panel(
+    title: str,
+    column: str,
+    y_label: str,
+    lines: Lines,
+    *,
+    percent: bool = False,
+    logarithmic: bool = False,
+    levels: Sequence[tuple[str, float]] = (),
+) -> plots.Panel:
+    """One column of all runs, as a line for every group of them.
 
-    Attributes:
-        title: Above it.
+    Args:
+        title: Above the panel.
         column: The name of the numbers in the rows.
-        y_label: Left of it.
+        y_label: Left of the panel.
+        lines: The groups.
         percent: Show 100 times the numbers.
         logarithmic: The scale of the y axis.
-        level: A horizontal line to compare with, and its name.
+        levels: Horizontal lines to compare with, and their names.
     """
-
-    title: str
-    column: str
-    y_label: str
-    percent: bool = False
-    logarithmic: bool = False
-    level: tuple[str, float] | None = None
-
-
-def figure_of(lines: Sequence[Line], panels: Sequence[Panel], num_columns: int) -> "Figure":
-    """One panel beside the other: the mean over the seeds, and their range as a shade."""
-    figure, axes = plots.new_figure(len(panels), num_columns, panel_size=(4.2, 3.1))
-    for panel, cell in zip(panels, axes, strict=True):
-        for number, line in enumerate(lines):
-            if line.runs:
-                _draw(cell, line, panel, number)
-        if panel.level is not None:
-            name, height = panel.level
-            cell.axhline(height, color="0.35", linestyle=":", linewidth=1.0, label=name)
-        cell.set_title(panel.title, fontsize=10)
-        cell.set_yscale("log" if panel.logarithmic else "linear")
-        cell.set_xlim(left=0)
-        cell.set_xlabel("gradient calls", fontsize=9)
-        cell.set_ylabel(panel.y_label, fontsize=9)
-        cell.tick_params(labelsize=8)
-        cell.grid(alpha=0.25)
-    plots.shared_legend(figure, axes, num_columns=2)
-    return figure
+    curves = []
+    for (label, number, dashed), runs in lines.items():
+        if runs:
+            calls, values = over_calls(runs, column)
+            style = plots.numbered_style(number)
+            if dashed:
+                style |= {"linestyle": "--", "markerfacecolor": "white"}
+            curves.append(plots.Curve(label, calls, 100.0 * values if percent else values, style))
+    scale: Literal["log", "linear"] = "log" if logarithmic else "linear"
+    return plots.Panel(title, curves, levels=levels, y_label=y_label, y_scale=scale)
 
 
-def _draw(cell: "Axes", line: Line, panel: Panel, number: int) -> None:
-    calls, values = over_calls(line.runs, panel.column)
-    values = 100.0 * values if panel.percent else values
-    few = len(calls) <= 20
-    middle = np.exp(np.log(values).mean(axis=1)) if panel.logarithmic else values.mean(axis=1)
-    cell.plot(
-        *(calls, middle),
-        label=line.label,
-        color=line.color,
-        linestyle="--" if line.dashed else "-",
-        linewidth=1.6,
-        marker=line.marker,
-        markersize=4.5,
-        markerfacecolor="white" if line.dashed else line.color,
-        markevery=1 if few else (2 * number, len(calls) // 6),
+def figure_of(panels: Sequence[plots.Panel]) -> "Figure":
+    """The panels, two in a row, with one legend."""
+    return plots.curves_figure(
+        panels, num_columns=2, y_label="", legend_columns=2, panel_size=(4.2, 3.1)
     )
-    if values.shape[1] > 1:
-        low, high = values.min(axis=1), values.max(axis=1)
-        cell.fill_between(calls, low, high, color=line.color, alpha=0.10, lw=0)

@@ -13,8 +13,7 @@ import torch
 
 from neada.experiments import experiment as registry
 from neada.experiments.experiment import Scale, run_folder
-from neada.files import read_json, write_json
-from neada.runs import Run
+from neada.runs import Run, read_json, write_json
 
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
 
@@ -58,7 +57,7 @@ def reproduce(
     out: Path,
     *,
     seeds: int | None = None,
-    budget: int | None = None,
+    max_calls: int | None = None,
     jobs: int = 1,
     overwrite: bool = False,
     report: Report | None = None,
@@ -73,14 +72,14 @@ def reproduce(
         scale: "quick" (seconds), "standard" (minutes) or "paper" (the paper's budgets).
         out: The folder for everything.
         seeds: How many seeds where there is randomness; None for the scale's own number.
-        budget: Gradient calls per run, for experiments that let one choose; None for the scale's.
+        max_calls: Gradient calls per run where that is a choice; None for the scale's own.
         jobs: How many processes.
         overwrite: Compute also what is there already.
         report: Hears about progress.
     """
-    tasks, redone, num_kept = pending(names, scale, out, seeds, budget, overwrite)
+    tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
     out.mkdir(parents=True, exist_ok=True)
-    settings = {"scale": scale, "seeds": seeds, "budget": budget}
+    settings = {"scale": scale, "seeds": seeds, "max_calls": max_calls}
     wanted = {*names, *_still_valid(last_request(out), settings)}
     merged = [name for name in registry.names() if name in wanted]
     write_json(out / _REQUEST, {"names": merged, **settings})
@@ -94,7 +93,7 @@ def pending(
     scale: Scale,
     out: Path,
     seeds: int | None,
-    budget: int | None,
+    max_calls: int | None,
     overwrite: bool,
 ) -> tuple[list[Task], list[tuple[str, str]], int]:
     """The runs to do, the folders that will be redone and why, and how many are kept."""
@@ -102,7 +101,7 @@ def pending(
     redone: list[tuple[str, str]] = []
     num_kept = 0
     for name in names:
-        for config in registry.configs(name, scale, seeds, budget):
+        for config in registry.configs(name, scale, seeds, max_calls):
             folder = run_folder(out, name, config)
             trouble = "--overwrite was given" if overwrite else Run(folder).trouble(asdict(config))
             if not trouble:
@@ -115,14 +114,14 @@ def pending(
 
 
 def last_request(out: Path) -> dict[str, Any] | None:
-    """What was asked of a folder last: names, scale, seeds, budget; None if it never was."""
+    """What was asked of a folder last: names, scale, seeds, max_calls; None if it never was."""
     try:
         content = read_json(out / _REQUEST)
     except (OSError, ValueError):
         return None
     if not isinstance(content, dict) or "names" not in content:
         return None
-    return {"budget": None, **content}
+    return {"max_calls": None, **content}
 
 
 def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:

@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neada.experiments.experiment import Claim, Progress, Record, Relation, Scale
-from neada.experiments.rates import (
-    RatePanel,
-    complexity_exponent,
-    marks,
-    rate_figure,
-    slope,
-)
+from neada.experiments.experiment import Array, Claim, Progress, Record, Relation, Scale
+from neada.experiments.rates import complexity_exponent, marks, rate_figure, rate_panel, slope
 from neada.experiments.sublinear import COUNTS, SOLVERS, trajectory
-from neada.experiments.sweeps import Array
 from neada.runs import Run
 
 if TYPE_CHECKING:
@@ -205,7 +198,7 @@ def _promised(name: str, case: Case, words: str, where: str, by_case: dict[Case,
     )
     measured, note, seeds = None, "", 0
     if record is not None:
-        steps, error = _column(record, "t"), _column(record, "error")
+        steps, error = record.column("t"), record.column("error")
         measured = power * complexity_exponent(
             steps, error, log_power=1.0, first_cost=_first(record)
         )
@@ -224,8 +217,8 @@ def _refuted(
     relation: Relation = "between" if isinstance(expected, tuple) else ">="
     measured, note, seeds = None, "", 0
     if (record := by_case.get(case)) is not None:
-        fitted = _column(record, "t") >= _first(record)
-        samples, error = _column(record, "samples")[fitted], _column(record, "error")[fitted]
+        fitted = record.column("t") >= _first(record)
+        samples, error = record.column("samples")[fitted], record.column("error")[fitted]
         measured = slope(samples, error)
         note, seeds = f"last error {error[-1]:.2g}", record.config.num_seeds
     sentence = f"{words}: slope of log error against log samples"
@@ -244,17 +237,13 @@ def _small_lr(
         by_case[solver, *_PLAIN] for solver in (small, usual) if (solver, *_PLAIN) in by_case
     ]
     if len(records) == 2:
-        first, second = (_column(record, "error")[-1] for record in records)
+        first, second = (record.column("error")[-1] for record in records)
         measured, seeds = float(first / second), records[0].config.num_seeds
     return Claim(f"stochastic-rate/{name}", sentence, where, measured, ">=", 5.0, seeds)
 
 
 def _case(record: Record) -> Case:
     return record.config.solver, record.config.count, record.config.x_batch
-
-
-def _column(record: Record, name: str) -> Array:
-    return np.array([row[name] for row in record.rows], dtype=float)
 
 
 def _first(record: Record) -> float:
@@ -265,7 +254,7 @@ def _first(record: Record) -> float:
 def figure(records: Sequence[Record]) -> "Figure":
     """Solvers with the rate, solvers without it, and other steps and batches."""
     promised = {case for _, case, _, _ in _PROMISES}
-    panels: dict[str, RatePanel] = {}
+    panels: dict[str, list[tuple[str, Array, Array]]] = {}
     for record in records:
         name, count, x_batch = case = _case(record)
         if (count, x_batch) == _PLAIN:
@@ -273,12 +262,11 @@ def figure(records: Sequence[Record]) -> "Figure":
         else:
             title = "other steps, other batches"
             name += f", M = {x_batch}" if count == "t+1" else f", {count} steps"
-        panel = panels.setdefault(
-            title, RatePanel(title, "sqrt(log samples) samples^(-1/4)", _law, "samples")
-        )
-        errors = np.array([row["of_quarters"] for row in record.rows])
-        panel.curves.append((name, _column(record, "samples"), errors))
-    return rate_figure(list(panels.values()), num_columns=3)
+        curve = (name, record.column("samples"), record.column("of_quarters"))
+        panels.setdefault(title, []).append(curve)
+    law = "sqrt(log samples) samples^(-1/4)"
+    drawn = [rate_panel(title, law, _law, curves) for title, curves in panels.items()]
+    return rate_figure(drawn, 3, "samples")
 
 
 def _law(samples: Array) -> Array:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from neada.experiments.experiment import Scale
-from neada.experiments.sweeps import Array
+from neada.experiments.experiment import Array, Scale
 from neada.stopping import InnerSteps
 
 __all__ = [

@@ -13,13 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.experiments.experiment import Progress, Record
+from neada.experiments.experiment import Array, Progress, Record
 from neada.runs import Run
 
 __all__ = [
     "FAMILIES",
     "METHODS",
-    "Array",
     "Family",
     "Game",
     "Loop",
@@ -34,8 +33,6 @@ __all__ = [
     "play_ratios",
 ]
 
-
-Array = NDArray[np.float64]
 Family = Literal["gda", "adagrad", "adam", "amsgrad"]
 
 
@@ -176,7 +173,7 @@ def play(
         game: The problem.
         rows: The runs.
         sweep: The method.
-        at: Increasing numbers of gradient calls at which to record; the last is the budget.
+        at: Increasing numbers of gradient calls at which to record; the last is how many are made.
         heard: Told now and then which part is done.
 
     Returns:
@@ -350,7 +347,7 @@ def play_ratios(
     game: Game,
     starts: tuple[Array, Array],
     sweep: Sweep,
-    budgets: Sequence[tuple[float, int]],
+    max_calls: Sequence[tuple[float, int]],
     setting: Setting,
     noise_seeds: Sequence[int],
     run: Run,
@@ -365,25 +362,25 @@ def play_ratios(
         game: The problem.
         starts: x and y of every seed.
         sweep: The method.
-        budgets: The ratios, each with its number of gradient calls.
+        max_calls: The ratios, each with its number of gradient calls.
         setting: What the figure fixes.
         noise_seeds: One per start; ratios of the same seed see the same noise.
         run: Where the rows go.
         progress: Hears which part is done.
     """
-    num_seeds, num_ratios = len(starts[0]), len(budgets)
-    ratios = np.repeat([ratio for ratio, _ in budgets], num_seeds)
-    grids = {ratio: _grid(budget, setting.num_points) for ratio, budget in budgets}
+    num_seeds, num_ratios = len(starts[0]), len(max_calls)
+    ratios = np.repeat([ratio for ratio, _ in max_calls], num_seeds)
+    grids = {ratio: _grid(calls, setting.num_points) for ratio, calls in max_calls}
     at = np.unique(np.concatenate(list(grids.values())))
     rows = Rows(
         x=np.tile(starts[0], (num_ratios, 1)),
         y=np.tile(starts[1], (num_ratios, 1)),
         lr_x=setting.lr_y / ratios,
         lr_y=np.full(len(ratios), setting.lr_y),
-        noise=tuple(np.random.default_rng(seed) for _ in budgets for seed in noise_seeds),
+        noise=tuple(np.random.default_rng(seed) for _ in max_calls for seed in noise_seeds),
     )
     norms, peaks = play(game, rows, sweep, at, progress)
-    for number, (ratio, _) in enumerate(budgets):
+    for number, (ratio, _) in enumerate(max_calls):
         mine = slice(number * num_seeds, (number + 1) * num_seeds)
         wanted = np.isin(at, grids[ratio])
         # Peaks between points of other ratios' grids belong to the next point of this one.
@@ -400,8 +397,8 @@ def play_ratios(
         )
 
 
-def _grid(budget: int, num_points: int) -> Any:
-    return np.unique(np.linspace(0, budget, min(num_points, budget) + 1).astype(np.intp))
+def _grid(calls: int, num_points: int) -> Any:
+    return np.unique(np.linspace(0, calls, min(num_points, calls) + 1).astype(np.intp))
 
 
 def curves(record: Record, ratio: float, column: str = "grad_x") -> tuple[Array, Array]:

@@ -2,7 +2,15 @@
 
 from neada.plots.curves import Curve, HeatMap, Panel, curves_figure, heat_maps_figure
 from neada.plots.images import contact_sheet
-from neada.plots.style import history_figure, method_style, new_figure, save, shared_legend
+from neada.plots.style import (
+    history_figure,
+    label_axes,
+    method_style,
+    new_figure,
+    numbered_style,
+    save,
+    shared_legend,
+)
 
 __all__ = [
     "Curve",
@@ -12,8 +20,10 @@ __all__ = [
     "curves_figure",
     "heat_maps_figure",
     "history_figure",
+    "label_axes",
     "method_style",
     "new_figure",
+    "numbered_style",
     "save",
     "shared_legend",
 ]

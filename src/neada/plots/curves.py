@@ -1,18 +1,17 @@
 """Curves of methods with the spread of the seeds, and heat maps over two parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.plots.style import method_style, new_figure, shared_legend
+from neada.plots.style import label_axes, method_style, new_figure, shared_legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
 __all__ = ["Curve", "HeatMap", "Panel", "curves_figure", "heat_maps_figure"]
 
@@ -26,16 +25,16 @@ class Curve:
     """One method's numbers.
 
     Attributes:
-        method: The name in the legend; it decides the color.
+        label: The name in the legend.
         x: Where the numbers were taken.
         values: The numbers, shape (points,) or (points, seeds).
-        markers: Whether to mark the points themselves, for curves of a few measurements.
+        style: Of the line and its markers; by default that of the method with this name.
     """
 
-    method: str
+    label: str
     x: NDArray[np.float64]
     values: NDArray[np.float64]
-    markers: bool = False
+    style: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,16 @@ class Panel:
         curves: What is drawn.
         guides: Reference lines: a label, and the values at the x of the first curve.
         levels: Horizontal lines: a label and a height.
-        x_label: Below the panel, if it differs from the figure's.
+        y_label: Left of the panel, if it differs from the figure's.
+        y_scale: Of its y axis, likewise.
     """
 
     title: str
     curves: Sequence[Curve]
     guides: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]] = ()
     levels: Sequence[tuple[str, float]] = ()
-    x_label: str = ""
+    y_label: str = ""
+    y_scale: Scale | None = None
 
 
 def curves_figure(
@@ -65,37 +66,55 @@ def curves_figure(
     x_label: str = "gradient calls",
     x_scale: Scale = "linear",
     y_scale: Scale = "log",
-    y_limits: tuple[float, float] | None = None,
     legend_columns: int = 4,
+    legends: Literal["shared", "own"] = "shared",
+    panel_size: tuple[float, float] = (3.6, 2.9),
 ) -> "Figure":
     """One panel beside the other: the mean over seeds, and their middle 80 % as a shade.
 
     On a logarithmic axis the mean is geometric, an exact zero is drawn at 1e-17, and what is
     beyond 1e6 leaves the panel through its upper edge.
+
+    Args:
+        panels: What is drawn.
+        num_columns: Panels in a row.
+        y_label: Left of the panels.
+        x_label: Below them.
+        x_scale: Of their x axes.
+        y_scale: Of their y axes.
+        legend_columns: Entries in a row of a legend.
+        legends: One below all panels, or one below each.
+        panel_size: Width and height in inches.
     """
-    figure, axes = new_figure(len(panels), num_columns)
-    for panel, cell in zip(panels, axes, strict=True):
-        for number, curve in enumerate(panel.curves):
-            _draw(cell, curve, y_scale, offset=number)
+    figure, axes = new_figure(len(panels), num_columns, panel_size)
+    for number, (panel, cell) in enumerate(zip(panels, axes, strict=True)):
+        scale = panel.y_scale or y_scale
+        for offset, curve in enumerate(panel.curves):
+            _draw(cell, curve, scale, offset)
         for label, x, y in panel.guides:
             cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2, label=label)
         for label, height in panel.levels:
             cell.axhline(height, color="0.35", linestyle="-.", linewidth=1.0, label=label)
-        cell.set_title(panel.title, fontsize=10)
+        label_axes(
+            cell, panel.title, x_label, panel.y_label or ("" if number % num_columns else y_label)
+        )
         cell.set_xscale(x_scale)
-        cell.set_yscale(y_scale)
-        if y_limits is not None:
-            cell.set_ylim(*y_limits)
-        elif y_scale == "log":
+        cell.set_yscale(scale)
+        if scale == "log":
             cell.set_ylim(top=min(cell.get_ylim()[1], 3 * _LARGEST))
-        cell.set_xlabel(panel.x_label or x_label, fontsize=9)
-        cell.tick_params(labelsize=8)
         cell.grid(alpha=0.25)
         if x_scale == "linear":
-            cell.xaxis.set_major_locator(_few_ticks())
-    for cell in axes[:: max(1, min(num_columns, len(panels)))]:
-        cell.set_ylabel(y_label, fontsize=9)
-    shared_legend(figure, axes, legend_columns)
+            cell.locator_params(axis="x", nbins=5)
+        if legends == "own":
+            cell.legend(
+                fontsize=8,
+                ncols=legend_columns,
+                frameon=False,
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.16),
+            )
+    if legends == "shared":
+        shared_legend(figure, axes, legend_columns)
     return figure
 
 
@@ -107,21 +126,16 @@ def _draw(axes: "Axes", curve: Curve, y_scale: Scale, offset: int) -> None:
         middle = np.exp(np.log(values).mean(axis=1))
     else:
         middle = values.mean(axis=1)
-    style = method_style(curve.method)
+    style = curve.style or method_style(curve.label)
     # Markers of different curves sit at different places, so that none hides another.
-    every = 1 if curve.markers else (offset * max(1, len(middle) // 40), max(1, len(middle) // 5))
+    many = (offset * max(1, len(middle) // 40), max(1, len(middle) // 5))
+    every = many if len(middle) > 20 else 1
     axes.plot(
-        curve.x, middle, label=curve.method, markevery=every, markersize=4.5, alpha=0.95, **style
+        curve.x, middle, label=curve.label, markevery=every, markersize=4.5, alpha=0.95, **style
     )
     if values.shape[1] > 1:
         low, high = np.quantile(values, [0.1, 0.9], axis=1)
         axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.12, lw=0)
-
-
-def _few_ticks() -> "MaxNLocator":
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(5)
 
 
 @dataclass(frozen=True)
@@ -166,7 +180,7 @@ def heat_maps_figure(
     """
     figure, axes = new_figure(len(maps), num_columns, panel_size=(3.3, 2.9))
     image = None
-    for heat_map, cell in zip(maps, axes, strict=True):
+    for number, (heat_map, cell) in enumerate(zip(maps, axes, strict=True)):
         image = cell.pcolormesh(
             *(_edges(heat_map.x), _edges(heat_map.y), heat_map.values),
             cmap="cividis",
@@ -182,13 +196,9 @@ def heat_maps_figure(
         cell.set_yscale("log")
         cell.set_xlim(_edges(heat_map.x)[0], _edges(heat_map.x)[-1])
         cell.set_ylim(_edges(heat_map.y)[0], _edges(heat_map.y)[-1])
-        cell.set_title(heat_map.title, fontsize=10)
-        cell.set_xlabel(x_label, fontsize=9)
-        cell.tick_params(labelsize=8)
+        label_axes(cell, heat_map.title, x_label, "" if number % num_columns else y_label)
         if heat_map.lines:
             cell.legend(fontsize=8, loc="lower right", facecolor="0.35", labelcolor="white")
-    for cell in axes[:: max(1, min(num_columns, len(maps)))]:
-        cell.set_ylabel(y_label, fontsize=9)
     if image is not None:
         bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
         bar.set_label(value_label, fontsize=9)

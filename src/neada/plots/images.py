@@ -5,28 +5,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.plots.style import new_figure
+from neada.plots.style import label_axes, new_figure, numbered_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["contact_sheet"]
 
-# Dark and light enough apart to be told in grey, as are the markers.
-_COLORS = ("#1f3b73", "#e07b00", "#009E73", "#CC79A7", "#56B4E9", "#7F3C8D")
-_MARKERS = ("o", "^", "s", "D", "v", "P")
 _MOST_POINTS = 2000
 
 
 def contact_sheet(
-    x: NDArray[Any], y: NDArray[Any], title: str = "", num_columns: int = 12
+    inputs: NDArray[Any], targets: NDArray[Any], title: str = "", num_columns: int = 12
 ) -> "Figure":
     """The first images of every class, one row per class; for points of the plane, a scatter plot.
 
     Args:
-        x: Images of shape (samples, channels, height, width) with 1 or 3 channels, or points of
-            shape (samples, 2).
-        y: Their class labels.
+        inputs: Images of shape (samples, channels, height, width) with 1 or 3 channels, or points
+            of shape (samples, 2).
+        targets: Their class labels.
         title: Above the sheet.
         num_columns: Images per class.
 
@@ -34,19 +31,21 @@ def contact_sheet(
         ValueError: The inputs are neither.
         ImportError: matplotlib is not installed; the sentence says how to get it.
     """
-    if x.ndim == 2 and x.shape[1] == 2:
-        return _scatter(x, y, title)
-    if x.ndim != 4 or x.shape[1] not in (1, 3):
+    if inputs.ndim == 2 and inputs.shape[1] == 2:
+        return _scatter(inputs, targets, title)
+    if inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
         raise ValueError(
             "a contact sheet shows images of 1 or 3 channels, or points of the plane; these "
-            f"inputs have shape {tuple(x.shape[1:])}"
+            f"inputs have shape {tuple(inputs.shape[1:])}"
         )
-    classes = np.unique(y)
+    classes = np.unique(targets)
     size = 6.6 / num_columns
-    height = max(1.0, len(classes) * size * x.shape[2] / x.shape[3] + 0.3)
+    height = max(1.0, len(classes) * size * inputs.shape[2] / inputs.shape[3] + 0.3)
     figure, (axes,) = new_figure(1, 1, panel_size=(7.2, height - 0.9))
-    axes.imshow(_mosaic(x, y, classes, num_columns), cmap="gray", interpolation="nearest")
-    step = x.shape[2] + 1
+    axes.imshow(
+        _mosaic(inputs, targets, classes, num_columns), cmap="gray", interpolation="nearest"
+    )
+    step = inputs.shape[2] + 1
     axes.set_yticks([step * (i + 0.5) for i in range(len(classes))], [str(c) for c in classes])
     axes.set_xticks([])
     axes.tick_params(length=0, labelsize=9)
@@ -57,29 +56,28 @@ def contact_sheet(
 
 
 def _mosaic(
-    x: NDArray[Any], y: NDArray[Any], classes: NDArray[Any], num_columns: int
+    inputs: NDArray[Any], targets: NDArray[Any], classes: NDArray[Any], num_columns: int
 ) -> NDArray[np.float64]:
     """All images in one, a white line between them; black and white are the data's extremes."""
-    _, channels, height, width = x.shape
-    low, high = float(x.min()), float(x.max())
+    _, channels, height, width = inputs.shape
+    low, high = float(inputs.min()), float(inputs.max())
     shape = (len(classes) * (height + 1) + 1, num_columns * (width + 1) + 1, channels)
     sheet = np.ones(shape)
     for row, label in enumerate(classes):
-        for column, image in enumerate(x[y == label][:num_columns]):
+        for column, image in enumerate(inputs[targets == label][:num_columns]):
             top, left = row * (height + 1) + 1, column * (width + 1) + 1
             shade = (image.transpose(1, 2, 0) - low) / max(high - low, 1e-12)
             sheet[top : top + height, left : left + width] = shade
     return sheet[:, :, 0] if channels == 1 else sheet
 
 
-def _scatter(x: NDArray[Any], y: NDArray[Any], title: str) -> "Figure":
+def _scatter(points: NDArray[Any], targets: NDArray[Any], title: str) -> "Figure":
     figure, (axes,) = new_figure(1, 1, panel_size=(5.0, 4.4))
-    x, y = x[:_MOST_POINTS], y[:_MOST_POINTS]
-    for number, label in enumerate(np.unique(y)):
-        across, up = x[y == label].T
+    points, targets = points[:_MOST_POINTS], targets[:_MOST_POINTS]
+    for number, label in enumerate(np.unique(targets)):
         axes.plot(
-            *(across, up, _MARKERS[number % len(_MARKERS)]),
-            color=_COLORS[number % len(_COLORS)],
+            *points[targets == label].T,
+            **{**numbered_style(number), "linestyle": "none"},
             markersize=3.5,
             markeredgewidth=0.0,
             alpha=0.7,
@@ -87,7 +85,6 @@ def _scatter(x: NDArray[Any], y: NDArray[Any], title: str) -> "Figure":
         )
     axes.set_aspect("equal")
     axes.grid(alpha=0.25)
-    axes.tick_params(labelsize=8)
-    axes.set_title(title, fontsize=10)
+    label_axes(axes, title)
     axes.legend(fontsize=9, frameon=True)
     return figure

@@ -14,22 +14,42 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["history_figure", "method_style", "new_figure", "save", "shared_legend"]
+__all__ = [
+    "history_figure",
+    "label_axes",
+    "method_style",
+    "new_figure",
+    "numbered_style",
+    "save",
+    "shared_legend",
+]
 
 
-# Okabe and Ito's palette, which the color-blind can tell apart; markers do the same in grey.
-_STYLES = {
-    "adam": ("#D55E00", "o"),
-    "amsgrad": ("#0072B2", "s"),
-    "adagrad": ("#009E73", "^"),
-    "gda": ("#4D4D4D", "D"),
-    "tiada": ("#CC79A7", "v"),
-    "extragradient": ("#E69F00", "P"),
-    "backtracking": ("#56B4E9", "X"),
-}
-_OTHER_COLORS = ("#7F3C8D", "#A5AA24", "#80501C", "#1B9E9E", "#B2182B", "#4A6FE3", "#8C8C8C")
-_OTHER_MARKERS = ("<", ">", "p", "h", "*", "d", "H")
+# Okabe and Ito's palette, which the color-blind can tell apart, then others; markers do the same
+# in grey.
+_COLORS = (
+    *("#D55E00", "#0072B2", "#009E73", "#4D4D4D", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#7F3C8D", "#A5AA24", "#80501C", "#1B9E9E", "#B2182B", "#4A6FE3", "#8C8C8C"),
+)
+_MARKERS = "os^DvPX<>ph*dH"
+_METHODS = ("adam", "amsgrad", "adagrad", "gda", "tiada", "extragradient", "backtracking")
 _NESTED = "NeAda"
+
+
+def numbered_style(number: int) -> dict[str, Any]:
+    """The line style of the lines of a figure that are told apart by their order.
+
+    Example:
+        >>> numbered_style(0)["color"] == method_style("Adam")["color"]
+        True
+    """
+    number %= len(_COLORS)
+    return {
+        "color": _COLORS[number],
+        "marker": _MARKERS[number],
+        "linestyle": "-",
+        "linewidth": 1.5,
+    }
 
 
 def method_style(method: str) -> dict[str, Any]:
@@ -43,15 +63,14 @@ def method_style(method: str) -> dict[str, Any]:
     """
     nested = method.startswith(_NESTED)
     base = method.removeprefix(_NESTED).strip("- ").lower()
-    if base in _STYLES:
-        color, marker = _STYLES[base]
+    if base in _METHODS:
+        color = marker = _METHODS.index(base)
     else:
         number = zlib.crc32(base.encode())
-        color = _OTHER_COLORS[number % len(_OTHER_COLORS)]
-        marker = _OTHER_MARKERS[number // 7 % len(_OTHER_MARKERS)]
+        color, marker = 7 + number % 7, 7 + number // 7 % 7
     return {
-        "color": color,
-        "marker": marker,
+        "color": _COLORS[color],
+        "marker": _MARKERS[marker],
         "linestyle": "-" if nested else "--",
         "linewidth": 1.7 if nested else 1.3,
     }
@@ -78,6 +97,14 @@ def new_figure(
     for blank in axes[num_panels:]:
         blank.set_axis_off()
     return figure, axes[:num_panels]
+
+
+def label_axes(axes: "Axes", title: str, x_label: str = "", y_label: str = "") -> None:
+    """A panel's title, labels and ticks in the sizes of all figures."""
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x_label, fontsize=9)
+    axes.set_ylabel(y_label, fontsize=9)
+    axes.tick_params(labelsize=8, which="both")
 
 
 def shared_legend(figure: "Figure", axes: Sequence["Axes"], num_columns: int = 4) -> None:
@@ -124,13 +151,7 @@ def history_figure(history: Mapping[str, NDArray[Any]], tol: float | None = None
     Raises:
         ImportError: matplotlib is not installed; the sentence says how to get it.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'neada[plots]'") from error
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    calls = history["calls"]
+    figure, (axes,) = new_figure(1, 1, panel_size=(6.4, 3.1))
     for name, label, color, line in (
         ("grad_norm_x", "x gradient", _X_COLOR, "-"),
         ("grad_norm_y", "y gradient mapping", _Y_COLOR, "--"),
@@ -138,7 +159,9 @@ def history_figure(history: Mapping[str, NDArray[Any]], tol: float | None = None
         norms = np.asarray(history[name], dtype=float)
         worst = norms if norms.ndim == 1 else norms.max(axis=1)
         # An exact zero has no place on a logarithmic axis: it is shown at the smallest number.
-        axes.plot(calls, np.maximum(worst, 1e-17), line, color=color, label=label, marker=".")
+        axes.plot(
+            history["calls"], np.maximum(worst, 1e-17), line, color=color, label=label, marker="."
+        )
     if tol is not None:
         axes.axhline(tol, color="0.5", linewidth=0.8, label="tolerance")
     axes.set_yscale("log")

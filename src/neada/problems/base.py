@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neada.checks import check_number
 from neada.sets import L1Ball, L2Ball, Set, Simplex
 
 __all__ = [
     "Objective",
     "Problem",
     "bounded_bumps",
-    "check_count",
-    "check_positive",
     "increasing_root",
     "joint_smoothness",
     "orthogonal",
@@ -128,8 +127,7 @@ class Problem:
             noise_std: sigma; the problem's own by default.
         """
         sigma = self.noise_std if noise_std is None else noise_std
-        if not sigma >= 0.0:
-            raise ValueError(f"noise_std must be at least 0, got {noise_std}")
+        check_number("noise_std", sigma, strict=False)
         if noise_std is None and sigma == 0.0:
             raise ValueError(f"{self.name} has no noise of its own; pass noise_std")
 
@@ -189,18 +187,6 @@ def _mapping_norm(one: Set | None, point: Tensor, ascent: Tensor) -> Tensor:
         mapping = rows.gradient_mapping(point.reshape(flat), ascent.reshape(flat))
     norms: Tensor = torch.linalg.vector_norm(mapping.reshape(point.shape), dim=-1)
     return norms
-
-
-def check_positive(name: str, value: float, above: float = 0.0) -> None:
-    """Raise a `ValueError` unless the value is finite and above a bound."""
-    if not (math.isfinite(value) and value > above):
-        raise ValueError(f"{name} must be finite and above {above:g}, got {value}")
-
-
-def check_count(name: str, value: int, least: int = 1) -> None:
-    """Raise a `ValueError` unless the value is an integer and large enough."""
-    if not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value}")
 
 
 def random_generator(seed: int) -> torch.Generator:

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
+from neada.checks import check_number
 from neada.problems.base import (
     Problem,
     bounded_bumps,
-    check_count,
-    check_positive,
     joint_smoothness,
     per_row,
     project_rows,
@@ -45,8 +44,8 @@ def bilinear(
         seed: Of B and of the solution.
     """
     generator = random_generator(seed)
-    check_count("dim_x", dim_x)
-    check_count("dim_y", dim_y)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("dim_y", dim_y, whole=True)
     y_star = random_vector(dim_y, generator)
     return _coupled(
         name="bilinear",
@@ -87,9 +86,9 @@ def ball_constrained(
         strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_count("dim_x", dim_x)
-    check_count("dim_y", dim_y)
-    check_positive("radius", radius)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("dim_y", dim_y, whole=True)
+    check_number("radius", radius)
     generator = random_generator(seed)
     direction = random_vector(dim_y, generator)
     y_star = radius * direction / direction.norm()
@@ -127,8 +126,8 @@ def simplex_constrained(
         strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_count("dim_x", dim_x)
-    check_count("dim_y", dim_y, least=2)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("dim_y", dim_y, above=1, whole=True)
     generator = random_generator(seed)
     weights = torch.rand(dim_y, generator=generator, dtype=torch.float64) + 0.1
     weights[dim_y // 2 :] = 0.0
@@ -159,7 +158,7 @@ def _coupled(
 
     Stationarity in x fixes a: x* - a - _WAVES sin x* + B^T y* = 0.
     """
-    check_positive("strong_concavity", mu)
+    check_number("strong_concavity", mu)
     dim_y = len(y_star)
     values = torch.linspace(0.5, 1.0, min(dim_x, dim_y), dtype=torch.float64)
     matrix = with_singular_values(dim_y, dim_x, values, generator)
@@ -226,7 +225,7 @@ def bounded_nonconvex(*, mu: float = 0.5) -> Problem:
     Args:
         mu: The modulus of strong concavity.
     """
-    check_positive("mu", mu)
+    check_number("mu", mu)
     matrix = torch.tensor([[1.0, 0.5], [-0.3, 2.0]], dtype=torch.float64)
 
     def fun(x: Tensor, y: Tensor) -> Tensor:

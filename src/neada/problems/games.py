@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from neada.checks import check_number
 from neada.problems.base import (
     Problem,
-    check_count,
-    check_positive,
     increasing_root,
     joint_smoothness,
     random_generator,
@@ -39,8 +38,8 @@ def dirac_gan(*, penalty: float = 0.3, dim: int = 1) -> Problem:
         penalty: gamma, the weight of the gradient penalty.
         dim: The dimension of x and y.
     """
-    check_positive("penalty", penalty)
-    check_count("dim", dim)
+    check_number("penalty", penalty)
+    check_number("dim", dim, whole=True)
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         score = (x * y).sum(-1)
@@ -91,8 +90,8 @@ def nonconvex_pl(*, dim_x: int = 3, dim_y: int = 3, seed: int = 0) -> Problem:
         dim_y: The dimension of y.
         seed: Of B, which has singular values from 0.5 to 1.
     """
-    check_count("dim_x", dim_x)
-    check_count("dim_y", dim_y)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("dim_y", dim_y, whole=True)
     generator = random_generator(seed)
     values = torch.linspace(0.5, 1.0, min(dim_x, dim_y), dtype=torch.float64)
     matrix = with_singular_values(dim_y, dim_x, values, generator)
@@ -150,7 +149,7 @@ def stackelberg(
     """
     a, b, c = temptation, coupling, concavity
     for name, value in (("concavity", c), ("temptation", a), ("coupling", b)):
-        check_positive(name, value)
+        check_number(name, value)
     if not c < a < b**2 / c:
         raise ValueError(
             f"concavity < temptation < coupling^2 / concavity must hold, got {c}, {a}, {b**2 / c}"

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from neada.problems.base import Problem, check_positive, joint_smoothness
+from neada.checks import check_number
+from neada.problems.base import Problem, joint_smoothness
 
 __all__ = ["mccormick", "quadratic"]
 
@@ -28,7 +29,7 @@ def quadratic(*, L: float = 2.0) -> Problem:  # noqa: N803 (the paper's letter)
     Args:
         L: The strength of the coupling.
     """
-    check_positive("L", L)
+    check_number("L", L)
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         return (-0.5 * y.square() + L * x * y - 0.5 * L**2 * x.square()).sum(-1)

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
+from neada.checks import check_number
 from neada.problems.base import (
     Problem,
-    check_count,
-    check_positive,
     orthogonal,
     random_generator,
     random_vector,
@@ -45,11 +44,9 @@ def nc_sc_quadratic(
         kappa: The condition number l / mu, at least 2.
         seed: Of the random matrices and the solution.
     """
-    check_count("dim_x", dim_x)
-    check_count("dim_y", dim_y)
-    check_positive("kappa", kappa)
-    if kappa < 2.0:
-        raise ValueError(f"kappa must be at least 2, got {kappa}")
+    check_number("dim_x", dim_x, whole=True)
+    check_number("dim_y", dim_y, whole=True)
+    check_number("kappa", kappa, above=2.0, strict=False)
     generator = random_generator(seed)
     hessian = _random_hessian(dim_x, dim_y, kappa, generator)
     in_x, coupling = hessian[:dim_x, :dim_x], hessian[:dim_x, dim_x:]

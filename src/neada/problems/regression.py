@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from neada.checks import check_number
 from neada.problems.base import (
     Problem,
     bounded_bumps,
-    check_count,
-    check_positive,
     increasing_root,
     joint_smoothness,
     project_rows,
@@ -43,9 +42,9 @@ def robust_least_squares(
         penalty: lambda, above 1.
         seed: Of the data.
     """
-    check_count("dim_x", dim_x)
-    check_count("num_samples", num_samples, least=dim_x)
-    check_positive("penalty", penalty, above=1.0)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("num_samples", num_samples, above=dim_x, strict=False, whole=True)
+    check_number("penalty", penalty, above=1.0)
     n, generator = num_samples, random_generator(seed)
     features = torch.randn(n, dim_x, generator=generator, dtype=torch.float64)
     targets = features @ random_vector(dim_x, generator) + 0.5 * random_vector(n, generator)
@@ -105,10 +104,10 @@ def robust_logistic(
         regularization: lambda.
         seed: Of the data.
     """
-    check_count("num_samples", num_samples, least=10)
-    check_count("dim_x", dim_x)
-    check_positive("penalty", penalty)
-    check_positive("regularization", regularization)
+    check_number("num_samples", num_samples, above=10, strict=False, whole=True)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("penalty", penalty)
+    check_number("regularization", regularization)
     n, sharpness = num_samples, 10.0
     features, labels = _labelled_data(n, dim_x, random_generator(seed))
     signed = labels[:, None] * features
@@ -172,10 +171,10 @@ def wrm_logistic(
         penalty: gamma, above r^2/4.
         seed: Of the data.
     """
-    check_count("num_samples", num_samples, least=10)
-    check_count("dim_x", dim_x)
-    check_positive("radius", radius)
-    check_positive("penalty", penalty, above=radius**2 / 4)
+    check_number("num_samples", num_samples, above=10, strict=False, whole=True)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("radius", radius)
+    check_number("penalty", penalty, above=radius**2 / 4)
     n = num_samples
     features, labels = _labelled_data(n, dim_x, random_generator(seed))
 
@@ -247,10 +246,10 @@ def auc_maximization(
         regularization: lambda.
         seed: Of the data: two Gaussian classes with different means.
     """
-    check_count("num_positive", num_positive)
-    check_count("num_negative", num_negative)
-    check_count("num_features", num_features)
-    check_positive("regularization", regularization)
+    check_number("num_positive", num_positive, whole=True)
+    check_number("num_negative", num_negative, whole=True)
+    check_number("num_features", num_features, whole=True)
+    check_number("regularization", regularization)
     d, generator = num_features, random_generator(seed)
     mean = random_vector(d, generator)
     positive = torch.randn(num_positive, d, generator=generator, dtype=torch.float64)

@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from neada import plots
-from neada.experiments import experiment as registry
-from neada.experiments.experiment import Claim, Record, run_folder
-from neada.experiments.runner import last_request
+from neada import experiments, plots
+from neada.experiments import Claim, Record
 from neada.runs import Run
 
 __all__ = ["RunLine", "Section", "as_data", "collect", "measured_text", "summary", "verdict_table"]
@@ -62,21 +60,21 @@ def collect(out: Path, *, draw: bool = True) -> tuple[dict[str, Any], list[Secti
     Raises:
         ValueError: The folder is not one of `reproduce`.
     """
-    request = last_request(out)
+    request = experiments.last_request(out)
     if request is None:
         raise ValueError(
             f"{out} holds no reproduction: give the folder that `neada reproduce --out` filled"
         )
-    settings = {key: request[key] for key in ("scale", "seeds", "budget")}
+    settings = {key: request[key] for key in ("scale", "seeds", "max_calls")}
     return request, [_section(out, name, settings, draw) for name in request["names"]]
 
 
 def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Section:
-    experiment = registry.make(name)
+    experiment = experiments.make(name)
     records, runs, missing = [], [], []
     environment: dict[str, Any] = {}
-    for config in registry.configs(name, **settings):
-        run = Run(run_folder(out, name, config))
+    for config in experiments.configs(name, **settings):
+        run = Run(experiments.run_folder(out, name, config))
         if trouble := run.trouble(asdict(config)):
             missing.append((config.label, trouble))
             continue
@@ -146,7 +144,7 @@ def as_data(request: dict[str, Any], sections: Sequence[Section]) -> dict[str, A
     return {
         "scale": request["scale"],
         "seeds": request["seeds"],
-        "budget": request["budget"],
+        "max_calls": request["max_calls"],
         "experiments": {
             section.name: {
                 "claims": [claim.as_dict() for claim in section.claims],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from neada.experiments.experiment import Claim
+from neada.experiments import Claim
 from neada.report.content import RunLine, Section, measured_text, summary
 
 __all__ = ["page"]
@@ -54,7 +54,7 @@ _MARKS = {"holds": "✓ holds", "fails": "✗ fails", "not run": "○ not run"}
 def page(out: Path, request: dict[str, Any], sections: Sequence[Section]) -> str:
     """The report as one HTML page; raw files are linked relative to the folder."""
     claims = [claim for section in sections for claim in section.claims]
-    settings = {"seeds": request["seeds"], "gradient calls per run": request["budget"]}
+    settings = {"seeds": request["seeds"], "gradient calls per run": request["max_calls"]}
     chosen = "".join(f", {n} {what}" for what, n in settings.items() if n is not None)
     parts = [
         "<!doctype html>",
