@@ -49,6 +49,7 @@ class NeAda(ComposedStepper):
         rowwise: Every row of both players is its own game with its own stop.
 
     Example:
+        >>> import torch
         >>> x = torch.tensor([1.0], requires_grad=True)
         >>> y = torch.tensor([0.0], requires_grad=True)
         >>> from neada.optim import AdGD, GeneralizedAdaGrad
