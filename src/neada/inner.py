@@ -393,9 +393,10 @@ def backward(
     scaler: torch.amp.GradScaler | None = None,
     keep_graph: bool = False,
 ) -> None:
-    """Put the gradient of some tensors in `.grad`, and of no others; unscaled, if it was scaled."""
-    for tensor in inputs:
-        tensor.grad = None
+    """Put the gradient of some tensors in `.grad`, which is None before, and of no others.
+
+    Where there is a scaler, the gradient is unscaled before anybody looks at it.
+    """
     scaled = total if scaler is None else scaler.scale(total)
     torch.autograd.backward(scaled, inputs=inputs, retain_graph=keep_graph)
     if scaler is not None:
@@ -404,7 +405,6 @@ def backward(
                 tensor.grad.div_(scaler.get_scale())
 
 
-@torch.no_grad()
 def go_to_average(optimizer: Optimizer) -> bool:
     """Where an optimizer keeps an average, that is its answer: go there, and say whether."""
     if not (isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average):
@@ -412,7 +412,8 @@ def go_to_average(optimizer: Optimizer) -> bool:
     params = [param for group in optimizer.param_groups for param in group["params"]]
     with optimizer.averaged():
         answer = tensors.clone(params)
-    tensors.copy_(params, answer)
+    with torch.no_grad():
+        tensors.copy_(params, answer)
     return True
 
 

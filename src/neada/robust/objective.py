@@ -485,6 +485,7 @@ class _Samples:
             if not values.requires_grad:
                 raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
             total = values.mean() if self._of_mean else values.sum()
+            self._y.grad = None
             backward(total, [self._y], self._grad_scaler)
         self._counters.count("y", len(self._y))
         self._values = values.detach()

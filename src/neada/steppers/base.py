@@ -136,17 +136,18 @@ class Stepper(Counted, ABC):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
-        before = (self.calls_x, self.calls_y, self.calls_value, self.inner_steps)
+        counters = self.counters
+        before = (counters.calls_x, counters.calls_y, counters.calls_value, counters.inner_steps)
         value, grad_sq_x, grad_sq_y, reason = self._step(closure)
-        self.outer_steps += 1
+        counters.outer_steps += 1
         return StepInfo(
             value,
             grad_sq_x,
             grad_sq_y,
-            self.calls_x - before[0],
-            self.calls_y - before[1],
-            self.calls_value - before[2],
-            self.inner_steps - before[3],
+            counters.calls_x - before[0],
+            counters.calls_y - before[1],
+            counters.calls_value - before[2],
+            counters.inner_steps - before[3],
             reason,
         )
 

@@ -90,14 +90,15 @@ class NeAda(ComposedStepper):
         return self.inner.stopping
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
-        t = self.outer_steps
+        t = self.counters.outer_steps
         if t > 0:
             self._renew_y_optimizer()
         elif self.stopping.needs_x_gradient:
             self.inner.grad_sq_x = self._gradient(closure, "x").mapping_sq
         game = _Game(self, closure)
         found = self.inner.maximize(game, t, self.counters, self._resting)
-        self.rest(self._resting)  # rows that were done early pay again
+        if self.rowwise:
+            self.rest(self._resting)  # rows that were done early pay again
         if go_to_average(self.y_optimizer):
             game.graph = None  # it was made at the last iterate, not at the average
         at_x = self._x_gradient(closure, t, game.graph)
