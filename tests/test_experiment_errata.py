@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import Record, errata, errata_methods, errata_theory
+from neada.experiments import Record, errata, errata_lemma, errata_methods, errata_regret
 from neada.experiments.regret import Learners
 from neada.optim import AdaptiveSGD
 from neada.runs import Run
@@ -87,7 +87,7 @@ def test_a_wrong_number_flips_every_verdict() -> None:
 
 @pytest.mark.parametrize("family", ["adagrad", "adam", "amsgrad"])
 def test_the_lemmas_game_is_that_of_the_library(family: str) -> None:
-    xs, ys, vs = errata_theory._lemma_game(family, np.array([1.0, 3.0]), (1.0, 0.01), 30)
+    xs, ys, vs = errata_lemma._lemma_game(family, np.array([1.0, 3.0]), (1.0, 0.01), 30)
     for row, ratio in enumerate((1.0, 3.0)):
         x = torch.tensor([1.0], dtype=torch.float64, requires_grad=True)
         y = torch.tensor([0.01], dtype=torch.float64, requires_grad=True)
@@ -111,12 +111,12 @@ def test_the_printed_regret_bound_by_hand() -> None:
     # alpha = 1/2, lr = 1/2, v0 = 1, mu = 1, G = 2, D = 2, v_T = 9: the middle term is
     # 1/2 (2 / (1/2))^3 = 32, and 2 lr = 1.
     one = [np.array([number]) for number in (0.5, 0.5, 1.0, 1.0, 1.0)]
-    bound = errata_theory._printed_bound(Learners(*one), np.array([[9.0]]), 2.0)
+    bound = errata_regret._printed_bound(Learners(*one), np.array([[9.0]]), 2.0)
     assert bound[0, 0] == pytest.approx(5.0**0.5 * 4.0 + 32.0 + 0.25 / 0.5 * 3.0)
 
 
 def test_the_losses_switch_sides_at_half_time() -> None:
-    targets = list(itertools.islice(errata_theory._switching(np.array([4.0])), 8))
+    targets = list(itertools.islice(errata_regret._switching(np.array([4.0])), 8))
     pairs = np.array(targets).reshape(4, 2).mean(axis=1)
     np.testing.assert_array_equal(pairs, [-1.0, -1.0, 1.0, 1.0])
     np.testing.assert_array_equal(np.abs(np.diff(targets, axis=0))[::2], 20.0)
@@ -127,7 +127,7 @@ def test_the_regret_at_half_the_threshold_follows_its_limit() -> None:
     # T (2^(1-2 rho) - 1)/(1 - 2 rho) against T/2 for the best point.
     rho = 0.5 * 144.0 / 100.0
     limit = (2.0 ** (1.0 - 2.0 * rho) - 1.0) / (1.0 - 2.0 * rho) - 0.5
-    rows = errata_theory._regret_rate(40_000)
+    rows = errata_regret._regret_rate(40_000)
     regret = [row["y"] for row in rows if row.get("curve") == "regret, G²/(2 mu)"]
     horizons = [row["x"] for row in rows if row.get("curve") == "regret, G²/(2 mu)"]
     growth = (regret[-1] - regret[-3]) / (horizons[-1] - horizons[-3])

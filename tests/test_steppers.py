@@ -21,7 +21,7 @@ from neada.optim import (
     Backtracking,
     GeneralizedAdaGrad,
 )
-from neada.steppers.base import DirectStepper
+from neada.steppers.direct import DirectStepper
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.tensors import NonFiniteGradient
 

@@ -1,8 +1,8 @@
 """Errata: what is wrong or soft in the print, each shown by a small computation.
 
 The verdict "holds" means that the computation confirms what is said here about the print. What the
-print says and what should stand there is in `errata_theory` and `errata_methods`,
-beside the computations.
+print says and what should stand there is in `errata_lemma`, `errata_regret` and
+`errata_methods`, beside the computations.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neada import plots
-from neada.experiments import errata_methods, errata_theory
-from neada.experiments.errata_theory import Erratum
+from neada.experiments import errata_lemma, errata_methods, errata_regret
+from neada.experiments.errata_lemma import Erratum
 from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.runs import Run
 
@@ -27,10 +27,10 @@ WHERE = "Lemma 1, Theorems 2 to 4, Algorithms 2 and 3"
 ERRATA: dict[str, Erratum] = {
     erratum.id: erratum
     for erratum in (
-        *errata_theory.LEMMA,
-        *errata_theory.REGRET,
+        *errata_lemma.LEMMA,
+        *errata_regret.REGRET,
         *errata_methods.ERRATA,
-        *errata_theory.STOPPING,
+        *errata_regret.STOPPING,
     )
 }
 _SIZES: dict[str, tuple[int, int, int]] = {

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neada.experiments.errata_theory import Erratum, Rows, Statement, curve, measure
+from neada.experiments.errata_lemma import Erratum, Rows, Statement, curve, measure
 from neada.experiments.experiment import Array
 from neada.optim import (
     AdaptiveSGD,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from neada import distributed, tensors
+from neada import tensors
 from neada.checks import check_choice, check_origin
 from neada.inner import (
     Counted,
@@ -20,10 +20,8 @@ from neada.inner import (
     InnerOptions,
     backward,
     check_cuttable,
-    cut_to_rows,
 )
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constrain, constraints
 from neada.robust.problem import (
     BatchNorm,
     Bounds,
@@ -37,10 +35,10 @@ from neada.robust.problem import (
     sample_losses,
     unreduced,
 )
+from neada.robust.samples import Samples, check_y_optimizer
 from neada.robust.store import PerturbationStore
-from neada.scalars import Scalar, all_finite
 from neada.sets import Box, Set
-from neada.steppers.base import Closure, check_ascends, check_descends
+from neada.steppers.base import Closure, check_descends
 from neada.stopping import StoppingRule
 
 __all__ = ["MAX_INNER_STEPS", "InputObjective", "Joint", "Perturbed", "RobustInfo"]
@@ -291,7 +289,14 @@ class InputObjective(Counted, ABC):
             inner_modes(model, self.batch_norm, self.inner.options.dropout),
             no_parameter_gradients([model, *losses]),
         ):
-            samples = _Samples(self, problem, *self._begin(start))
+            samples = Samples(
+                problem,
+                *self._begin(start),
+                self.counters,
+                of_mean=self.inner.options.measure == "batch",
+                per_sample=self.per_sample,
+                grad_scaler=self.grad_scaler,
+            )
             found = self.inner.maximize(samples, self.outer_steps, self.counters)
             worst = samples.answer()
         if self.store is not None and ids is not None:
@@ -423,7 +428,7 @@ class InputObjective(Counted, ABC):
             return y, optimizer
         y = start.requires_grad_()
         optimizer = self.y_optimizer([y])
-        _check_y_optimizer(optimizer, y)
+        check_y_optimizer(optimizer, y)
         if self.per_sample:
             check_cuttable(optimizer)
         if self.inner.options.keep in ("auto", "nothing"):
@@ -457,129 +462,11 @@ class InputObjective(Counted, ABC):
             return self._losses(self.model, worst.inputs, worst.targets).mean()
 
 
-class _Samples:
-    """The inner loop's view of a batch: one problem per sample; those that are done may leave."""
-
-    def __init__(
-        self, objective: InputObjective, problem: Problem, y: Tensor, optimizer: Optimizer
-    ) -> None:
-        self.rows_leave = objective.per_sample
-        self._problem = problem
-        self._y = y
-        self._optimizer = optimizer
-        self._counters = objective.counters
-        self._grad_scaler = objective.grad_scaler
-        self._of_mean = objective.inner.options.measure == "batch"
-        self._num_samples = len(y)
-        self._values = y.new_empty(0)
-        # Once samples have left: where they ended, and the places of the others in the batch.
-        self._ends: Tensor | None = None
-        self._places = torch.empty(0)
-        if problem.region is not None:
-            constrain(optimizer, problem.region)
-
-    def evaluate(self) -> Scalar:
-        self._counters.check_budget()
-        with torch.enable_grad():
-            values = self._problem.values(self._y)
-            if not values.requires_grad:
-                raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
-            total = values.mean() if self._of_mean else values.sum()
-            self._y.grad = None
-            backward(total, [self._y], self._grad_scaler)
-        self._counters.count("y", len(self._y))
-        self._values = values.detach()
-        return self._mapping_sq()
-
-    def _mapping_sq(self) -> Scalar:
-        gradient = self._y.grad
-        assert gradient is not None
-        region = self._problem.region
-        # A gradient that is not finite has no mapping; its own norm tells every rank.
-        mapping = gradient
-        if region is not None and math.isfinite(gradient.sum().item()):
-            mapping = region.gradient_mapping(self._y, gradient)
-        mapping_sq = tensors.squared_norm([mapping], rowwise=self.rows_leave)
-        if not self.rows_leave:
-            divisor = 1 if self._of_mean else self._num_samples
-            mapping_sq = distributed.mean(mapping_sq / divisor, self._y)
-        if not all_finite(mapping_sq):
-            tensors.raise_non_finite([gradient])
-        return mapping_sq
-
-    def move(self) -> None:
-        if not isinstance(self._optimizer, PlayerOptimizer):
-            self._optimizer.step()
-            return
-        by_row = bool(self._optimizer.param_groups[0]["rowwise"])
-
-        def value(values: Tensor) -> Tensor:
-            if by_row:
-                return values / self._num_samples if self._of_mean else values
-            return values.mean() if self._of_mean else values.sum()
-
-        def evaluate() -> Tensor:
-            self._counters.check_budget()
-            self._counters.calls_value += 1
-            with torch.no_grad():
-                return value(self._problem.values(self._y))
-
-        self._optimizer.step(evaluate, value=value(self._values))
-
-    def release(self, done: Tensor) -> None:
-        if self._ends is None:
-            self._places = torch.arange(len(self._y), device=self._y.device)
-            self._ends = torch.empty_like(self._y, requires_grad=False)
-        gone, left = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
-        self._ends[self._places[gone]] = self._position()[gone]
-        self._y = cut_to_rows(self._optimizer, self._y, left)
-        self._problem = self._problem.take(left)
-        if self._problem.region is not None:
-            constrain(self._optimizer, self._problem.region)
-        self._places, self._values = self._places[left], self._values[left]
-
-    def answer(self) -> Tensor:
-        """Where the samples are, in the order of the batch; a tensor of its own."""
-        if self._ends is None:
-            return self._position().clone()
-        self._ends[self._places] = self._position()
-        return self._ends
-
-    def _position(self) -> Tensor:
-        """Where y is, or its average where the optimizer keeps one."""
-        optimizer = self._optimizer
-        if isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average:
-            with optimizer.averaged():
-                return self._y.detach().clone()
-        return self._y.detach()
-
-
 def _distances_sq(y: Tensor, problem: Problem) -> Tensor:
     """The squared Euclidean distance of every sample from its clean input."""
     distances_sq = tensors.squared_distance([y], [problem.clean], rowwise=True)
     assert isinstance(distances_sq, Tensor)
     return distances_sq
-
-
-def _check_y_optimizer(optimizer: object, y: Tensor) -> None:
-    """Raise unless the optimizer maximizes over y, over nothing else, and has no set of its own."""
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(
-            "y_optimizer must be a function that takes [y] and returns a torch optimizer, but it "
-            f"returned {type(optimizer).__name__}: use "
-            "lambda params: torch.optim.Adam(params, lr=0.01, maximize=True), for example"
-        )
-    check_ascends(optimizer)
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    if len(params) != 1 or params[0] is not y:
-        raise ValueError(
-            "y_optimizer must return an optimizer of the tensors it is given and of no others"
-        )
-    if any(constraint is not None for constraint in constraints(optimizer)):
-        raise ValueError(
-            "the y optimizer has a set of its own: give the valid range as bounds=(low, high) to "
-            "the objective instead, or use AdversarialTraining"
-        )
 
 
 def _check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:

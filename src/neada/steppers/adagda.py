@@ -15,7 +15,8 @@ from neada.checks import check_number
 from neada.inner import Player
 from neada.scalars import Scalar, sqrt
 from neada.sets import Set
-from neada.steppers.base import Closure, DirectStepper, Evaluation
+from neada.steppers.base import Closure, Evaluation
+from neada.steppers.direct import DirectStepper
 
 __all__ = ["AdaGDA", "VRAdaGDA"]
 

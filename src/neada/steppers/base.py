@@ -1,7 +1,7 @@
 """What all min-max algorithms share: one verb, exact counters, complete state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
-from neada.checks import check_number, check_origin
+from neada.checks import check_origin
 from neada.inner import Counted, Counters, Player, backward
-from neada.optim.base import PlayerOptimizer, check_rate
+from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
 from neada.scalars import Scalar, all_finite
 from neada.sets import Set
@@ -20,7 +20,6 @@ from neada.sets import Set
 __all__ = [
     "Closure",
     "ComposedStepper",
-    "DirectStepper",
     "Evaluation",
     "StepInfo",
     "Stepper",
@@ -414,107 +413,3 @@ class ComposedStepper(Stepper):
         super().load_state_dict(state_dict)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
-
-
-class DirectStepper(Stepper):
-    """A stepper that owns the players themselves.
-
-    Args:
-        x: The tensors that are minimized over.
-        y: The tensors that are maximized over.
-        x_set: Where x lives, joint over its tensors; None for everywhere.
-        y_set: Where y lives.
-        rowwise: Every row of both players is its own game.
-    """
-
-    def __init__(
-        self,
-        x: Iterable[Tensor],
-        y: Iterable[Tensor],
-        *,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
-    ) -> None:
-        players = {"x": list(x), "y": list(y)}
-        for name, constraint in (("x", x_set), ("y", y_set)):
-            tensors.check_player(players[name], rowwise, what=f"{name} tensor")
-            if constraint is not None:
-                constraint.validate(players[name])
-                if rowwise and not constraint.separable_over_rows:
-                    raise ValueError(
-                        f"{constraint!r} ties the rows together: use per_sample=True on the set"
-                    )
-        super().__init__([(players["x"], x_set)], [(players["y"], y_set)], rowwise)
-        self._sets = {"x": x_set, "y": y_set}
-        self._memory: dict[str, Any] = {}
-
-    def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
-        """Take one step of the algorithm; on an error in mid-step the players go back.
-
-        Args:
-            closure: Evaluates f(x, y) and returns it with its graph.
-            batch_size: How many samples one call of the closure looks at, for the counters.
-        """
-        start = {"x": self._points("x"), "y": self._points("y")}
-        try:
-            return super().step(closure, batch_size)
-        except BaseException:
-            with torch.no_grad():
-                for player, point in start.items():
-                    tensors.copy_(self._players[player], point)
-            raise
-
-    def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
-        """Check and keep the learning rates: numbers or, with rows, one for each."""
-        num_rows = len(self._players["x"][0]) if self.rowwise else None
-        for name, rate in (("lr_x", lr_x), ("lr_y", lr_y)):
-            check_rate(name, rate, num_rows)
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-
-    def _check_positive(self, **numbers: float) -> None:
-        for name, number in numbers.items():
-            check_number(name, number)
-
-    def _points(self, player: Player) -> list[Tensor]:
-        return tensors.clone(self._players[player])
-
-    @torch.no_grad()
-    def _put(
-        self, player: Player, start: Sequence[Tensor], direction: Sequence[Tensor], step: Scalar
-    ) -> None:
-        """Put a player at P(start + step * direction)."""
-        params = self._players[player]
-        tensors.copy_(params, start)
-        tensors.add_scaled_(params, direction, step)
-        constraint = self._sets[player]
-        if constraint is not None:
-            constraint.project_(params)
-
-    def _gradients(self, player: Player) -> list[Tensor]:
-        """Copies of the gradients in `.grad`."""
-        return tensors.clone(self._grads(player))
-
-    def _vectors(self, name: str, like: Sequence[Tensor]) -> list[Tensor]:
-        """Remembered tensors, zero at first."""
-        if name not in self._memory:
-            self._memory[name] = [torch.zeros_like(tensor) for tensor in like]
-        vectors: list[Tensor] = self._memory[name]
-        return vectors
-
-    def state_dict(self) -> dict[str, Any]:
-        """Counters and what the algorithm remembers."""
-        memory = {
-            name: tensors.clone(entry) if isinstance(entry, list) else entry
-            for name, entry in self._memory.items()
-        }
-        return {**super().state_dict(), "memory": memory}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        super().load_state_dict(state_dict)
-        self._memory = {
-            name: tensors.clone(entry) if isinstance(entry, list) else entry
-            for name, entry in state_dict["memory"].items()
-        }

@@ -13,7 +13,8 @@ from torch import Tensor
 from neada import tensors
 from neada.scalars import Scalar, sqrt
 from neada.sets import Set
-from neada.steppers.base import Closure, DirectStepper
+from neada.steppers.base import Closure
+from neada.steppers.direct import DirectStepper
 
 __all__ = [
     "AdaptiveExtragradient",

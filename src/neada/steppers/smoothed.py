@@ -8,7 +8,8 @@ from neada import tensors
 from neada.checks import check_number
 from neada.scalars import Scalar
 from neada.sets import Set
-from neada.steppers.base import Closure, DirectStepper
+from neada.steppers.base import Closure
+from neada.steppers.direct import DirectStepper
 
 __all__ = ["SmoothedAGDA"]
 

@@ -10,7 +10,8 @@ from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.scalars import Scalar, divide, maximum
 from neada.sets import Set
-from neada.steppers.base import Closure, DirectStepper
+from neada.steppers.base import Closure
+from neada.steppers.direct import DirectStepper
 
 __all__ = ["TiAda", "TiAdaAdam"]
 

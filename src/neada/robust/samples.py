@@ -1,0 +1,156 @@
+"""The inner loop's view of a training batch: one problem per sample."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from neada import distributed, tensors
+from neada.inner import Counters, backward, cut_to_rows
+from neada.optim.base import PlayerOptimizer
+from neada.optim.constrain import constrain, constraints
+from neada.robust.problem import Problem
+from neada.scalars import Scalar, all_finite
+from neada.steppers.base import check_ascends
+
+__all__ = ["Samples", "check_y_optimizer"]
+
+
+class Samples:
+    """An oracle whose rows are the samples of a batch, which may leave it when they are done.
+
+    Args:
+        problem: What each sample maximizes.
+        y: The tensor that the optimizer moves.
+        optimizer: It ascends.
+        counters: Take the counts.
+        of_mean: y maximizes the mean over the batch, not each sample its own objective.
+        per_sample: Gradients are measured, and samples released, one by one.
+        grad_scaler: Scales the objective before its gradient is taken.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        y: Tensor,
+        optimizer: Optimizer,
+        counters: Counters,
+        *,
+        of_mean: bool,
+        per_sample: bool,
+        grad_scaler: torch.amp.GradScaler | None,
+    ) -> None:
+        self.rows_leave = per_sample
+        self._problem = problem
+        self._y = y
+        self._optimizer = optimizer
+        self._counters = counters
+        self._of_mean = of_mean
+        self._grad_scaler = grad_scaler
+        self._num_samples = len(y)
+        self._values = y.new_empty(0)
+        # Once samples have left: where they ended, and the places of the others in the batch.
+        self._ends: Tensor | None = None
+        self._places = torch.empty(0)
+        if problem.region is not None:
+            constrain(optimizer, problem.region)
+
+    def evaluate(self) -> Scalar:
+        """Leave the gradient in `y.grad`; the squared mapping, per sample or for the batch."""
+        self._counters.check_budget()
+        with torch.enable_grad():
+            values = self._problem.values(self._y)
+            if not values.requires_grad:
+                raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
+            total = values.mean() if self._of_mean else values.sum()
+            self._y.grad = None
+            backward(total, [self._y], self._grad_scaler)
+        self._counters.count("y", len(self._y))
+        self._values = values.detach()
+        return self._mapping_sq()
+
+    def _mapping_sq(self) -> Scalar:
+        gradient = self._y.grad
+        assert gradient is not None
+        region = self._problem.region
+        # A gradient that is not finite has no mapping; its own norm tells every rank.
+        mapping = gradient
+        if region is not None and math.isfinite(gradient.sum().item()):
+            mapping = region.gradient_mapping(self._y, gradient)
+        mapping_sq = tensors.squared_norm([mapping], rowwise=self.rows_leave)
+        if not self.rows_leave:
+            divisor = 1 if self._of_mean else self._num_samples
+            mapping_sq = distributed.mean(mapping_sq / divisor, self._y)
+        if not all_finite(mapping_sq):
+            tensors.raise_non_finite([gradient])
+        return mapping_sq
+
+    def move(self) -> None:
+        """One step of the optimizer with the gradient in `y.grad`."""
+        if not isinstance(self._optimizer, PlayerOptimizer):
+            self._optimizer.step()
+            return
+        by_row = bool(self._optimizer.param_groups[0]["rowwise"])
+
+        def value(values: Tensor) -> Tensor:
+            if by_row:
+                return values / self._num_samples if self._of_mean else values
+            return values.mean() if self._of_mean else values.sum()
+
+        def evaluate() -> Tensor:
+            self._counters.check_budget()
+            self._counters.calls_value += 1
+            with torch.no_grad():
+                return value(self._problem.values(self._y))
+
+        self._optimizer.step(evaluate, value=value(self._values))
+
+    def release(self, done: Tensor) -> None:
+        """Take some samples out of everything that is evaluated and moved."""
+        if self._ends is None:
+            self._places = torch.arange(len(self._y), device=self._y.device)
+            self._ends = torch.empty_like(self._y, requires_grad=False)
+        gone, left = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
+        self._ends[self._places[gone]] = self._position()[gone]
+        self._y = cut_to_rows(self._optimizer, self._y, left)
+        self._problem = self._problem.take(left)
+        if self._problem.region is not None:
+            constrain(self._optimizer, self._problem.region)
+        self._places, self._values = self._places[left], self._values[left]
+
+    def answer(self) -> Tensor:
+        """Where the samples are, in the order of the batch; a tensor of its own."""
+        if self._ends is None:
+            return self._position().clone()
+        self._ends[self._places] = self._position()
+        return self._ends
+
+    def _position(self) -> Tensor:
+        """Where y is, or its average where the optimizer keeps one."""
+        optimizer = self._optimizer
+        if isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average:
+            with optimizer.averaged():
+                return self._y.detach().clone()
+        return self._y.detach()
+
+
+def check_y_optimizer(optimizer: object, y: Tensor) -> None:
+    """Raise unless the optimizer maximizes over y, over nothing else, and has no set of its own."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            "y_optimizer must be a function that takes [y] and returns a torch optimizer, but it "
+            f"returned {type(optimizer).__name__}: use "
+            "lambda params: torch.optim.Adam(params, lr=0.01, maximize=True), for example"
+        )
+    check_ascends(optimizer)
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    if len(params) != 1 or params[0] is not y:
+        raise ValueError(
+            "y_optimizer must return an optimizer of the tensors it is given and of no others"
+        )
+    if any(constraint is not None for constraint in constraints(optimizer)):
+        raise ValueError(
+            "the y optimizer has a set of its own: give the valid range as bounds=(low, high) to "
+            "the objective instead, or use AdversarialTraining"
+        )
