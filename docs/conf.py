@@ -1,6 +1,11 @@
 """Sphinx settings; warnings are errors (`make docs`)."""
 
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
 import neada
+from neada.tables import resolve
 
 project = "neada"
 author = "The neada developers"
@@ -26,3 +31,21 @@ default_role = "code"
 
 html_theme = "furo"
 html_title = f"neada {release}"
+
+
+class NamesDirective(SphinxDirective):
+    """`{names} module:TABLE`: the names in a table, each with its words."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """The table, as the parser of the page makes it."""
+        table = resolve(self.arguments[0])
+        words = {name: getattr(entry, "description", entry) for name, entry in table.items()}
+        rows = [f"| `{name}` | {text} |" for name, text in words.items()]
+        return self.parse_text_to_nodes("\n".join(["| name | what it is |", "|---|---|", *rows]))
+
+
+def setup(app: Sphinx) -> None:
+    """Make the directive known."""
+    app.add_directive("names", NamesDirective)

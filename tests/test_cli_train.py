@@ -141,7 +141,11 @@ def test_resuming_where_nothing_is_begins_and_says_so(
         (["--gamma", "-2"], "--gamma must be a number greater than 0, got -2.0"),
         (["--method", "tiada", "--batch-norm", "frozen"], "'tiada' has none"),
         (["--method", "tiada", "--per-sample"], "--per-sample is for method 'neada' or 'gdmax'"),
-        (["--regularizer", "none"], "use --method gdmax with --inner-steps 1"),
+        (
+            ["--objective", "group", "--regularizer", "none"],
+            "use --method gdmax with --inner-steps 1",
+        ),
+        (["--eps", "0.3"], "--eps 0.3 is for objective 'adversarial', and not for 'wrm'"),
         (["--data", "synthetic", "--model", "cnn"], "needs images"),
         (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
         (["--data", "missing.npz"], "missing.npz"),

@@ -199,7 +199,54 @@ def test_rows_pay_for_what_they_would_have_spent_alone(y_optimizer: Any) -> None
     assert bool((together.row_calls[1:] > before[1:]).all())
 
 
+def test_rows_pay_again_after_a_loop_that_broke_off() -> None:
+    x, y = torch.ones(3, 1), double(0.1, 3.0, 0.1)[:, None].float()
+    x.requires_grad_(), y.requires_grad_()
+    stepper = neada.NeAda(
+        GeneralizedAdaGrad([x], rowwise=True),
+        GeneralizedAdaGrad([y], lr=0.01, maximize=True, rowwise=True),
+        FixedAccuracy(0.5),
+        rowwise=True,
+    )
+    stepper.max_calls = 6
+    with pytest.raises(neada.BudgetExhausted):
+        stepper.step(lambda: (x**2 - y**2).sum(-1))
+    before = stepper.row_calls.clone()
+    stepper.evaluate(lambda: (x**2 - y**2).sum(-1), within_budget=False)
+    assert (stepper.row_calls - before).tolist() == [2, 2, 2]
+
+
+def test_a_state_of_other_rows_is_refused_before_anything_is_loaded() -> None:
+    def make(num_rows: int) -> neada.TiAda:
+        x, y = (torch.ones(num_rows, 1, requires_grad=True) for _ in range(2))
+        stepper = neada.TiAda([x], [y], rowwise=True)
+        stepper.step(lambda: (x * y).sum(-1))
+        return stepper
+
+    for num_rows in (1, 2):
+        other = make(3)
+        with pytest.raises(ValueError, match=f"saved for {num_rows} rows, but the players have 3"):
+            other.load_state_dict(make(num_rows).state_dict())
+        assert other.outer_steps == 1
+
+
+def test_relative_accuracy_works_with_counters_that_have_been_used() -> None:
+    def inner_steps(counters: Counters) -> int:
+        x, y = (torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        optimizers = [torch.optim.SGD([x], lr=0.1), torch.optim.SGD([y], lr=0.5, maximize=True)]
+        stepper = neada.NeAda(*optimizers, RelativeAccuracy(0.5) | FixedSteps(50))
+        stepper.counters = counters
+        return stepper.step(lambda: (x * x / 2 + x * y - y * y / 2).sum()).inner_steps
+
+    assert inner_steps(Counters()) == inner_steps(Counters(outer_steps=3)) < 50
+
+
 def test_misuse_is_one_sentence() -> None:
+    model = torch.nn.Linear(2, 2)
+    loss = torch.nn.functional.cross_entropy
+    for make in (neada.robust.WRM, neada.robust.AdversarialTraining, neada.robust.GroupDRO):
+        with pytest.raises(TypeError, match=r"inner must be InnerOptions\(...\), not NoneType"):
+            make(model, loss, 2, inner=None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="stopping must be a rule such as"):
         InnerLoop(15, InnerOptions(), 10)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="min_steps must be a whole number at least 0, got 1.5"):

@@ -64,7 +64,7 @@ def test_models_take_inputs_of_their_shape(name, shape) -> None:
     assert model(torch.rand(2, *shape)).shape == (2, 4)
 
 
-def test_the_small_cnn_normalises_its_batches() -> None:
+def test_the_small_cnn_normalizes_its_batches() -> None:
     model = models.make("small-cnn", (1, 8, 8), 10, seed=0)
     assert kinds(model).count("BatchNorm2d") == 2
     assert num_parameters(model) == (144 + 16) + (4608 + 32) + 2 * (16 + 32) + 5130

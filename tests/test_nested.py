@@ -111,7 +111,10 @@ def test_the_last_gradient_is_one_step_old_and_costs_no_more(test: Any, steps: i
     [
         ({"test": "next"}, "test must be one of 'current', 'last', got 'next'"),
         ({"min_steps": -1}, "min_steps must be a whole number at least 0, got -1"),
-        ({"min_steps": 5, "max_steps": 4}, "max_steps must be a whole number at least 5, got 4"),
+        ({"min_steps": 5, "max_steps": 4}, "min_steps must be at most max_steps, which is 4, got"),
+        ({"min_steps": 10_001}, "min_steps must be at most max_steps, which is 10000, got 10001"),
+        ({"start": "random"}, "start='random' means nothing here: leave it out"),
+        ({"measure": "batch"}, "measure='batch' means nothing here"),
         ({"max_steps": 0, "min_steps": 0}, "max_steps must be a whole number at least 1, got 0"),
         ({"keep": "warm"}, "keep must be one of 'auto', 'nothing', 'step', 'everything', got"),
         ({"keep": "step"}, "keep='step' keeps a step size, and SGD has none to keep"),
@@ -125,7 +128,7 @@ def test_bad_options_are_refused_with_a_sentence(options, message: str) -> None:
 
 def test_bad_samples_and_options_of_another_kind_are_refused() -> None:
     x, y = leaf(1.0), leaf(0.0)
-    with pytest.raises(ValueError, match="x_samples must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="x_samples must be a whole number at least 1, got 0"):
         NeAda(SGD([x]), SGD([y], maximize=True), x_samples=0)
     with pytest.raises(TypeError, match=r"inner must be InnerOptions\(...\), not dict"):
         NeAda(SGD([x]), SGD([y], maximize=True), inner={"keep": "nothing"})  # type: ignore[arg-type]

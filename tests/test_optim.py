@@ -78,7 +78,7 @@ def test_follows_the_reference_with_a_set(case: Case, shape: str) -> None:
 
 
 @every_case
-def test_maximising_equals_minimising_the_negative(case: Case) -> None:
+def test_maximizing_equals_minimizing_the_negative(case: Case) -> None:
     problem = Problem()
     kwargs = dict(case.kwargs)
     if "f_bound" in kwargs:

@@ -46,20 +46,20 @@ def test_the_stored_run(num_tensors: int) -> None:
     assert result.num_calls == stored["grad_calls"]
 
 
-@pytest.mark.parametrize("budget", [100, 333, 2000])
+@pytest.mark.parametrize("max_calls", [100, 333, 2000])
 @pytest.mark.parametrize("lr_eps", [1e-8, 1e-3, 0.3])
-def test_follows_the_reference(budget: int, lr_eps: float) -> None:
+def test_follows_the_reference(max_calls: int, lr_eps: float) -> None:
     params = player()
-    result = parameter_free_sgd(closure_of(params), params, budget, lr_eps=lr_eps)
+    result = parameter_free_sgd(closure_of(params), params, max_calls, lr_eps=lr_eps)
     point, lr, calls = ref.parameter_free_sgd(
-        lambda w: A.numpy() * (w - C.numpy()), np.zeros(2), budget, lr_eps
+        lambda w: A.numpy() * (w - C.numpy()), np.zeros(2), max_calls, lr_eps
     )
     np.testing.assert_allclose(params[0].detach(), point, rtol=1e-9, atol=1e-12)
     assert result.lr == pytest.approx(lr)
-    assert result.num_calls <= calls <= budget  # ours does not go on with a run that overflowed
+    assert result.num_calls <= calls <= max_calls  # ours does not go on with a run that overflowed
 
 
-def test_maximising_and_sets() -> None:
+def test_maximizing_and_sets() -> None:
     low, high = player(), player()
     box = sets.Box(-0.5, 0.5)
     parameter_free_sgd(closure_of(low), low, 4000, constraint=box)
@@ -78,7 +78,7 @@ def test_maximising_and_sets() -> None:
 
 def test_bad_input_and_failures_leave_the_start() -> None:
     params = player()
-    with pytest.raises(ValueError, match="budget must be a whole number at least 4"):
+    with pytest.raises(ValueError, match="max_calls must be a whole number at least 4"):
         parameter_free_sgd(closure_of(params), params, 3)
     with pytest.raises(ValueError, match="empty parameter list"):
         parameter_free_sgd(closure_of(params), [], 100)

@@ -155,7 +155,7 @@ def test_without_a_smoothness_constant_the_curvature_is_unbounded(name, player):
 
 
 @all_problems
-def test_the_best_response_maximises_and_phi_is_the_maximum(problem):
+def test_the_best_response_maximizes_and_phi_is_the_maximum(problem):
     x, y = points(problem, 40, seed=3)
     best = problem.best_response(x)
     y_rows = problem.row_sets()[1]

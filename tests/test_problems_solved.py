@@ -22,7 +22,7 @@ def hessian(function, at: torch.Tensor) -> torch.Tensor:
     return torch.autograd.functional.hessian(function, at)
 
 
-def minimise_phi(problem: Problem, start: torch.Tensor) -> torch.Tensor:
+def minimize_phi(problem: Problem, start: torch.Tensor) -> torch.Tensor:
     """L-BFGS of scipy on Phi, which knows nothing of this library."""
 
     def value_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -65,7 +65,7 @@ def simultaneous(problem: Problem, lr: float, steps: int) -> torch.Tensor:
 @pytest.mark.parametrize("name", FREE)
 def test_descent_on_phi_solves_the_problem(name):
     problem = problems.make(name)
-    x = minimise_phi(problem, problem.x0)
+    x = minimize_phi(problem, problem.x0)
     assert x.norm() <= 20.0
     assert all(norm <= 1e-6 for norm in problem.stationarity(x, problem.best_response(x)))
 
@@ -81,14 +81,14 @@ UNIQUE = [
 @pytest.mark.parametrize("name", UNIQUE)
 def test_descent_finds_the_declared_solution(name):
     problem = problems.make(name)
-    x = minimise_phi(problem, problem.x0)
+    x = minimize_phi(problem, problem.x0)
     torch.testing.assert_close(x, problem.solution[0], rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ball_constrained", "simplex_constrained", "nonconvex_pl"])
 def test_a_declared_solution_among_several_is_a_minimum_for_a_start_beside_it(name):
     problem = problems.make(name)
-    x = minimise_phi(problem, problem.solution[0] + 1e-3)
+    x = minimize_phi(problem, problem.solution[0] + 1e-3)
     assert problem.phi(x) <= problem.phi(problem.solution[0]) + 1e-9
     assert all(norm <= 1e-6 for norm in problem.stationarity(x, problem.best_response(x)))
 
@@ -177,7 +177,7 @@ def test_the_constraints_are_active_at_the_solution(start):
     for problem in (ball, simplex):
         x, y = problem.solution
         if start == "reached":
-            x = minimise_phi(problem, problem.x0)
+            x = minimize_phi(problem, problem.x0)
             y = problem.best_response(x)
         assert problem.gradients(x, y)[1].norm() > 0.1
         if problem is ball:
@@ -185,7 +185,7 @@ def test_the_constraints_are_active_at_the_solution(start):
         else:
             assert (y == 0.0).sum() >= 4 and (y > 1e-3).sum() >= 2
     logistic = problems.robust_logistic()
-    weights = logistic.best_response(minimise_phi(logistic, logistic.x0))
+    weights = logistic.best_response(minimize_phi(logistic, logistic.x0))
     assert 5 <= int((weights == 0.0).sum()) <= 35
 
 

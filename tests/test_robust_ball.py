@@ -91,7 +91,7 @@ def test_one_long_step_in_the_maximum_norm_is_the_sign_of_the_gradient() -> None
     torch.testing.assert_close(robust.perturb(inputs, targets).inputs, expected)
 
 
-def test_a_linear_model_is_maximised_exactly() -> None:
+def test_a_linear_model_is_maximized_exactly() -> None:
     inputs = torch.rand(6, 5, dtype=torch.float64)
     model = nn.Linear(5, 1, bias=False).double()
     slope = model.weight.detach()[0]

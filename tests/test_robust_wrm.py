@@ -182,7 +182,7 @@ def test_the_accepting_gradient_is_counted_and_a_count_costs_none() -> None:
     assert (capped.inner_steps, capped.stop_reason) == (3, "the cap of 3 inner steps")
 
 
-def test_min_inner_steps_are_taken_before_the_rule_is_asked() -> None:
+def test_min_steps_are_taken_before_the_rule_is_asked() -> None:
     rule = GradientMapping(scale=1e9)
     for least in (0, 1, 3):
         robust = WRM(
@@ -475,8 +475,9 @@ def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
         ({"dropout": True}, "dropout must be one of 'off', 'on'"),
         ({"test": "first"}, "test must be one of"),
         ({"keep": "all"}, "keep must be one of"),
-        ({"min_steps": 5, "max_steps": 3}, "max_steps must be a whole number at least 5, got 3"),
-        ({"start": "random"}, "start='random' is about a ball"),
+        ({"min_steps": 5, "max_steps": 3}, "min_steps must be at most max_steps, which is 3, got"),
+        ({"min_steps": 101}, "min_steps must be at most max_steps, which is 100, got 101"),
+        ({"start": "random"}, "start='random' means nothing here"),
         ({"per_sample": True, "measure": "batch"}, "use measure='sample'"),
         ({"per_sample": True, "keep": "everything"}, "use keep='nothing', or per_sample=False"),
         ({"stopping": RelativeAccuracy()}, "needs the x gradient"),

@@ -417,3 +417,12 @@ def test_a_state_names_the_class_it_is_from() -> None:
         steppers.TiAda([x], [y]).load_state_dict(saved)
     again = steppers.Extragradient([x], [y], 0.1, 0.1)
     again.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "optimizer"])
+def test_players_are_lists_of_tensors(kind: str) -> None:
+    """The rows of a tensor would be taken for its members, and moved in vain."""
+    good = [torch.ones(2, requires_grad=True)]
+    wrong: Any = SGD(good, lr=0.1) if kind == "optimizer" else torch.ones(2, requires_grad=True)
+    with pytest.raises(TypeError, match=r"y must be a list of tensors, such as \[y\], not"):
+        steppers.TiAda(good, wrong)

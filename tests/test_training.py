@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -110,7 +111,6 @@ def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> Non
             method="gdmax",
             inner_steps=1,
             x_optimizer="sgd",
-            y_optimizer="sgd",
             lr_y=None,
             regularizer="none",
             max_calls=40,
@@ -141,8 +141,9 @@ def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> Non
 @pytest.mark.parametrize("objective", ["wrm", "adversarial"])
 def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) -> None:
     points = tiny_data(bounds=(0.0, 1.0))
+    own = {"gamma": 0.4} if objective == "wrm" else {"eps": 0.1}
     result = train(
-        config(objective=objective, method="tiada", lr_x=0.3, lr_y=0.2, gamma=0.4, eps=0.1),
+        config(objective=objective, method="tiada", lr_x=0.3, lr_y=0.2, **own),
         data=points,
     )
     model = models.make("mlp", (2,), 2, seed=0)
@@ -699,3 +700,11 @@ def test_what_needs_a_folder_says_so() -> None:
         train(config(), resume=True, data=tiny_data())
     with pytest.raises(ValueError, match="needs a run folder"):
         train(config(warm_start="disk"), data=tiny_data())
+
+
+def test_a_config_is_plain_json_whatever_numbers_it_was_given() -> None:
+    made = TrainConfig(gamma=np.float32(1.5), max_calls=np.int64(7), seed=np.int32(3))
+    assert [type(v) for v in (made.gamma, made.max_calls, made.seed)] == [float, int, int]
+    json.dumps(dataclasses.asdict(made))
+    with pytest.raises(ValueError, match="data must be one of 'synthetic'"):
+        TrainConfig(data=Path("mine.npz"))  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ with three verbs: evaluate the gradient of y, move y by one step, release the ro
 Rows of a batch of games rest until the slowest is done; samples of a training batch leave it.
 """
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -29,6 +30,7 @@ __all__ = [
     "Player",
     "backward",
     "check_cuttable",
+    "check_inner",
     "cut_to_rows",
     "go_to_average",
 ]
@@ -37,7 +39,7 @@ Player = Literal["x", "y"]
 
 
 class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
-    """The next evaluation would exceed `max_calls`; the players stand where they were."""
+    """The next evaluation would exceed `max_calls`; nothing has moved since the last step."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Counters:
     def check_budget(self, num_calls: int = 1) -> None:
         """Raise `BudgetExhausted` if that many calls more would exceed the limit."""
         if self.max_calls is not None and self.total_calls + num_calls > self.max_calls:
-            raise BudgetExhausted
+            raise BudgetExhausted(f"max_calls = {self.max_calls} is used up")
 
     def count(self, player: Player, num_samples: int = 1) -> None:
         """Take note of a gradient of one player."""
@@ -106,6 +108,7 @@ class _Count:
         self._name = name
 
     def __get__(self, owner: "Counted | None", kind: type) -> int:
+        # Of the class itself, as documentation tools ask for it, the initial count.
         count: int = getattr(Counters if owner is None else owner.counters, self._name)
         return count
 
@@ -142,7 +145,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class InnerOptions:
-    """How an inner loop goes about it; the defaults suit most.
+    """Options of an inner loop; the defaults suit most.
 
     Attributes:
         keep: What the y optimizer keeps from one loop to the next: "nothing", its "step" size, or
@@ -179,8 +182,32 @@ class InnerOptions:
         check_choice("start", self.start, ("clean", "random"))
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
-            least = max(1, self.min_steps)
-            check_number("max_steps", self.max_steps, above=least, strict=False, whole=True)
+            check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)
+            _check_steps(self.min_steps, self.max_steps)
+
+
+def check_inner(inner: object, takes: Collection[str]) -> None:
+    """Raise unless it is `InnerOptions`, with the defaults for what is not taken.
+
+    Args:
+        inner: What the user gave.
+        takes: Which of "measure", "dropout" and "start" mean something to who asks.
+    """
+    if not isinstance(inner, InnerOptions):
+        raise TypeError(f"inner must be InnerOptions(...), not {type(inner).__name__}")
+    for name in {"measure", "dropout", "start"} - set(takes):
+        if getattr(inner, name) != getattr(InnerOptions, name):
+            raise ValueError(
+                f"{name}={getattr(inner, name)!r} means nothing here: leave it out (InnerOptions "
+                "says where it does)"
+            )
+
+
+def _check_steps(min_steps: int, max_steps: int) -> None:
+    if min_steps > max_steps:
+        raise ValueError(
+            f"min_steps must be at most max_steps, which is {max_steps}, got {min_steps}"
+        )
 
 
 @dataclass(frozen=True)
@@ -189,7 +216,7 @@ class InnerResult:
 
     Attributes:
         grad_sq: The squared norm of y's gradient mapping as the rule saw it last, one per row if
-            there are rows; NaN if nobody looked.
+            there are rows; NaN if none was evaluated.
         steps: Steps of y.
         reason: Why there were no more.
     """
@@ -223,7 +250,7 @@ class InnerLoop:
 
     Args:
         stopping: The rule; None for criterion I or II, whichever fires first.
-        options: How the loop goes about it.
+        options: Where the rule is asked, how many steps, what is kept.
         max_steps: The cap where the options have none.
 
     Attributes:
@@ -238,10 +265,9 @@ class InnerLoop:
             raise TypeError(
                 f"stopping must be a rule such as FixedSteps(15), not {type(stopping).__name__}"
             )
-        if not isinstance(options, InnerOptions):
-            raise TypeError(f"inner must be InnerOptions(...), not {type(options).__name__}")
         self.options = options
         self.max_steps = max_steps if options.max_steps is None else options.max_steps
+        _check_steps(options.min_steps, self.max_steps)
         self.grad_sq_x: Scalar | None = None
 
     def maximize(
@@ -400,9 +426,8 @@ def backward(
     scaled = total if scaler is None else scaler.scale(total)
     torch.autograd.backward(scaled, inputs=inputs, retain_graph=keep_graph)
     if scaler is not None:
-        for tensor in inputs:
-            if tensor.grad is not None:
-                tensor.grad.div_(scaler.get_scale())
+        gradients = [tensor.grad for tensor in inputs if tensor.grad is not None]
+        torch._foreach_div_(gradients, scaler.get_scale())
 
 
 def go_to_average(optimizer: Optimizer) -> bool:

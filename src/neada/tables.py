@@ -15,7 +15,8 @@ To add a thing, write its function or class and add one entry:
   own arguments;
 - `OBJECTIVES`: a function of a `TrainConfig`, a model and data that makes an objective of
   `neada.robust`, and those fields of the config that it takes and not every objective takes;
-- `METHODS` of training: a class of `neada.training.players`, and fields likewise;
+- `METHODS` of training: a class of `neada.training.players`, fields likewise, and how many inner
+  steps it takes;
 - `OPTIMIZERS` of training: an optimizer of torch, or one with the same arguments, and its usual
   learning rates;
 - `EXPERIMENTS`: a module of `neada.experiments`, its name with hyphens, in the order of the paper.
@@ -37,7 +38,9 @@ __all__ = [
     "SCALES",
     "DataEntry",
     "Entry",
+    "MethodEntry",
     "ModelEntry",
+    "ObjectiveEntry",
     "OptimizerEntry",
     "Scale",
     "resolve",
@@ -94,6 +97,30 @@ class OptimizerEntry(Entry):
     lr_x: float = 1.0
     lr_y: float = 1.0
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ObjectiveEntry(Entry):
+    """An objective of training.
+
+    Attributes:
+        has_groups: Whether it is about groups, so that the worst one is measured.
+    """
+
+    has_groups: bool = False
+
+
+@dataclass(frozen=True)
+class MethodEntry(Entry):
+    """A method of training.
+
+    Attributes:
+        inner_steps: How many inner steps it takes unless told; None where a rule decides.
+        has_inner_loop: Whether the adversary starts anew with every batch.
+    """
+
+    inner_steps: int | None = None
+    has_inner_loop: bool = True
 
 
 def resolve(path: str) -> Any:
@@ -163,31 +190,44 @@ ATTACKS: dict[str, Entry] = {
 }
 
 _PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip")
-OBJECTIVES: dict[str, Entry] = {
-    "wrm": Entry(
+OBJECTIVES: dict[str, ObjectiveEntry] = {
+    "wrm": ObjectiveEntry(
         "neada.training.players:make_wrm",
         "perturb the inputs at a price",
-        (*_PERTURBING, "stop"),
+        (*_PERTURBING, "stop", "gamma"),
     ),
-    "adversarial": Entry(
+    "adversarial": ObjectiveEntry(
         "neada.training.players:make_adversarial",
         "perturb the inputs within a distance",
-        (*_PERTURBING, "random_start"),
+        (*_PERTURBING, "random_start", "eps", "norm"),
     ),
-    "group": Entry("neada.training.players:make_group", "shift the mixture of groups"),
+    "group": ObjectiveEntry(
+        "neada.training.players:make_group",
+        "shift the mixture of groups",
+        ("regularizer", "strength", "adjustment"),
+        has_groups=True,
+    ),
 }
 
 _NESTED = ("x_optimizer", "y_optimizer", "per_sample", "random_start", "stop")
-METHODS: dict[str, Entry] = {
-    "neada": Entry(
-        "neada.training.players:Nested", "a rule decides about the inner steps", _NESTED
+METHODS: dict[str, MethodEntry] = {
+    "neada": MethodEntry(
+        "neada.training.players:Nested",
+        "a rule decides about the inner steps",
+        _NESTED,
     ),
-    "gdmax": Entry(
+    "gdmax": MethodEntry(
         "neada.training.players:Nested",
         "so many inner steps with every batch",
         (*_NESTED, "inner_steps"),
+        inner_steps=15,
     ),
-    "tiada": Entry("neada.training.players:Together", "both players move once with every batch"),
+    "tiada": MethodEntry(
+        "neada.training.players:Together",
+        "both players move once with every batch",
+        inner_steps=1,
+        has_inner_loop=False,
+    ),
 }
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {

@@ -1,8 +1,8 @@
 """How a trained model stands up to small changes of its inputs: FGSM, PGD, accuracy under attack.
 
-For evaluation only, and on purpose without a line in common with training: a mistake there cannot
-hide here. What is promised about a perturbed input z of an input v holds for the very numbers that
-are returned: z is in the valid range, and z - v, computed exactly, is in the ball.
+For evaluation only, and on purpose without arithmetic in common with training: a mistake there
+cannot hide here. What is promised about a perturbed input z of an input v holds for the very
+numbers that are returned: z is in the valid range, and z - v, computed exactly, is in the ball.
 """
 
 from neada.attacks.accuracy import RobustAccuracy, robust_accuracy

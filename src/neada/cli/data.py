@@ -28,7 +28,7 @@ def add_data(parser: Parser) -> None:
     """Fill the command `data`."""
     parser.description = "Show where a data set comes from, its shapes and checksums, and draw it."
     parser.epilog = (
-        f"data sets:\n  {', '.join(tables.DATA)}, or a file .npz with x and y\n"
+        f"data sets:\n  {', '.join(tables.DATA)}, or a file .npz with inputs and targets\n"
         "\nexamples:\n"
         "  neada data digits\n"
         "  neada data digits --sheet digits.png\n"
@@ -51,7 +51,7 @@ def _data(args: argparse.Namespace) -> int:
         if args.sheet.suffix != ".png":
             raise UsageError(f"--sheet writes .png, not {args.sheet.suffix or args.sheet}")
         output_folder(args.sheet.parent)
-    with refusals():
+    with refusals(["download"]):
         found = neada.data.load(
             args.data, folder=args.data_folder, seed=args.data_seed, download=args.download
         )

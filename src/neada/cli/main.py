@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted; what is finished is kept, the same command goes on", 130)
     except BrokenPipeError:
-        # Whoever read us has had enough; nothing more may be written at exit.
+        # The reader of our output has gone; nothing more may be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

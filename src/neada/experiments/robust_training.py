@@ -87,7 +87,7 @@ def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: 
     Args:
         config: What to train.
         run: Takes the rows.
-        progress: Hears about it.
+        progress: Called with the part that is done.
         resumable: Keep checkpoints in the run's folder; the next attempt goes on from there.
     """
     folder = run.folder / _TRAINING if resumable else None

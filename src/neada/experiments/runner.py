@@ -75,7 +75,7 @@ def reproduce(
         max_calls: Gradient calls per run where that is a choice; None for the scale's own.
         jobs: How many processes.
         overwrite: Compute also what is there already.
-        report: Hears about progress.
+        report: Called with the progress.
     """
     tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
     out.mkdir(parents=True, exist_ok=True)

@@ -236,7 +236,7 @@ class StochasticLineSearch(LineSearch):
     Needs to know: nothing, but needs values.
 
     Guarantees: linear for strongly convex losses if all samples share a minimizer
-    (interpolation) and c >= 1/2; otherwise it reaches a neighbourhood that the noise sets, so it
+    (interpolation) and c >= 1/2; otherwise it reaches a neighborhood that the noise sets, so it
     is no valid inner solver for the stochastic theory.
 
     Args:

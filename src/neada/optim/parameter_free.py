@@ -38,7 +38,7 @@ class _Run(NamedTuple):
 def parameter_free_sgd(
     closure: Closure,
     params: Iterable[Tensor],
-    budget: int,
+    max_calls: int,
     *,
     lr_eps: float = 1e-6,
     alpha: float = 3.0,
@@ -54,14 +54,14 @@ def parameter_free_sgd(
     the runs are doubled and halved until it fits. The parameters end at the mean iterate of the
     chosen run.
 
-    Needs to know: the budget, and for noisy gradients a bound behind `alpha` and `beta`.
+    Needs to know: the number of calls, and for noisy gradients a bound behind `alpha` and `beta`.
 
     Guarantees: convex: as good as the best fixed step in hindsight up to a double logarithm.
 
     Args:
         closure: Evaluates the objective and calls backward.
         params: The tensors to optimize.
-        budget: How many gradients may be evaluated.
+        max_calls: How many gradients may be evaluated.
         lr_eps: A step size that is too small for sure.
         alpha: Weight of the summed squared gradients; 3 for deterministic gradients.
         beta: Added to that sum; 0 for deterministic gradients.
@@ -74,7 +74,7 @@ def parameter_free_sgd(
         ...     loss = ((w - 1.0) ** 2).sum()
         ...     loss.backward()
         ...     return loss
-        >>> result = parameter_free_sgd(closure, [w], budget=800)
+        >>> result = parameter_free_sgd(closure, [w], max_calls=800)
         >>> result.num_calls <= 800
         True
         >>> bool(((w - 1.0) ** 2).sum() < 0.02)
@@ -91,14 +91,14 @@ def parameter_free_sgd(
             raise ValueError(
                 f"parameter {i} gets no gradient: it must be a leaf tensor with requires_grad=True"
             )
-    check_number("budget", budget, above=4, strict=False, whole=True)
+    check_number("max_calls", max_calls, above=4, strict=False, whole=True)
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)
     check_number("beta", beta, strict=False)
     if constraint is not None:
         constraint.validate(players)
     search = _Bisection(closure, players, alpha, beta, maximize, constraint)
-    return search.search(budget, lr_eps)
+    return search.search(max_calls, lr_eps)
 
 
 class _Bisection:
@@ -122,13 +122,13 @@ class _Bisection:
         self.constraint = constraint
         self.num_calls = 0
 
-    def search(self, budget: int, lr_eps: float) -> ParameterFreeResult:
+    def search(self, max_calls: int, lr_eps: float) -> ParameterFreeResult:
         """Double the interval until the balanced step lies in it, then bisect."""
         chosen = None
         try:
             k = 2
             while True:
-                num_steps = budget // (2 * k)
+                num_steps = max_calls // (2 * k)
                 ratio = 2.0 ** min(2**k, 1000)
                 if num_steps < 1:
                     break
@@ -142,7 +142,7 @@ class _Bisection:
             self.show(self.start)
             raise
         if chosen is None:
-            raise ValueError(f"a budget of {budget} gradients is too small for a single run")
+            raise ValueError(f"max_calls={max_calls} is too small for a single run")
         self.show(chosen.mean)
         return ParameterFreeResult(chosen.lr, self.num_calls)
 

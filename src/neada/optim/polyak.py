@@ -120,7 +120,7 @@ class SPS(PlayerOptimizer):
 
     Needs to know: a lower bound of every sample's loss (0 for most losses) and a cap.
 
-    Guarantees: smooth strongly convex: linear to a neighbourhood in proportion to how much the
+    Guarantees: smooth strongly convex: linear to a neighborhood in proportion to how much the
     bounds are missed at the solution; to the solution itself under interpolation. The moving cap
     is a heuristic.
 

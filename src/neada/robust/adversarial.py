@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada.checks import check_choice, check_number
-from neada.inner import InnerOptions
+from neada.inner import InnerOptions, check_inner
 from neada.robust.objective import InputObjective
 from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
 from neada.robust.store import PerturbationStore
@@ -86,6 +86,7 @@ class AdversarialTraining(InputObjective):
     ) -> None:
         check_number("eps", eps)
         check_choice("norm", norm, ("l2", "linf", "l1"))
+        check_inner(inner, takes=("measure", "dropout", "start"))
         if inner.start == "random" and store is not None:
             raise ValueError("a start is either random or stored: use start='clean' with a store")
         self.eps = eps

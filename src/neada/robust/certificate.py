@@ -270,7 +270,7 @@ def certificate(
     where :math:`P` is the empirical distribution of the data (nothing is said about data that were
     not looked at), :math:`W` the squared-distance transport cost, :math:`\phi_i` and :math:`g_i`
     the inner objective and its gradient at the points found, and :math:`L` the smoothness of the
-    loss in the input. With a box the gap is the maximum over the box of the same quadratic bound.
+    loss in the input. With bounds the gap is the maximum within them of the same quadratic bound.
 
     The network is evaluated in evaluation mode, as a copy in float64. The smoothness is proven for
     chains of linear layers and smooth activations (ELU, CELU, softplus, GELU, SiLU, tanh, sigmoid)
@@ -279,7 +279,7 @@ def certificate(
     of the data, and so is the result.
 
     Args:
-        objective: The `WRM` objective: its network, loss, gamma and box are used.
+        objective: The `WRM` objective: its network, loss, gamma and bounds are used.
         data: Batches whose first two entries are inputs and targets.
         rho: The size of the shift, in squared distance.
         gamma: The certificate's own price, if the training's is too small; every

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.checks import check_choice, check_number, check_origin
-from neada.inner import Counted, Counters, InnerLoop, InnerOptions
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions, check_inner
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -80,7 +80,7 @@ class GroupDRO(Counted):
             with 0.01; and for "chi2" `AdGD`.
         stopping: When y is good enough for a batch; by default a squared gradient mapping of at
             most 1/(t+1), or t+1 steps.
-        inner: How the inner loop over the weights goes about it.
+        inner: Options of the inner loop over the weights.
 
     Attributes:
         weights: The tensor y.
@@ -121,6 +121,7 @@ class GroupDRO(Counted):
         check_choice("regularizer", regularizer, ("kl", "chi2", None))
         check_choice("estimate", estimate, ("mean", "unbiased"))
         check_number("strength", strength)
+        check_inner(inner, takes=())
         check_number("adjustment", adjustment, strict=False)
         if adjustment > 0.0 and sizes is None:
             raise ValueError("the size adjustment needs the sizes of the groups: pass sizes=")
@@ -223,19 +224,9 @@ class GroupDRO(Counted):
         info = stepper.step(closure, batch_size=len(inputs))
         with torch.no_grad():
             loss, value = torch.dot(self.weights, losses), self.value(losses)
-        return RobustInfo(
-            loss=loss.item(),
-            value=value.item(),
-            perturbation=torch.dist(self.weights.detach(), self.frequencies).item(),
-            grad_sq_x=float(info.grad_sq_x),
-            grad_sq_y=float(info.grad_sq_y),
-            calls_x=info.calls_x,
-            calls_y=info.calls_y,
-            calls_value=info.calls_value,
-            samples_x=info.calls_x * len(inputs),
-            samples_y=info.calls_y * len(inputs),
-            inner_steps=info.inner_steps,
-            stop_reason=info.stop_reason or "one step with every batch",
+        moved = torch.dist(self.weights.detach(), self.frequencies)
+        return RobustInfo.of_step(
+            info, len(inputs), loss=loss.item(), value=value.item(), perturbation=moved.item()
         )
 
     def joint(self, inputs: Tensor, targets: Any, groups: Tensor) -> Joint:
@@ -294,9 +285,10 @@ class GroupDRO(Counted):
                 self._stepper = NeAda(
                     x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
                 )
+                known = self._loaded if self._loop is None else self._loop.state_dict()
                 self._loop = self._stepper.inner
-                if self._loaded is not None:
-                    self._loop.load_state_dict(self._loaded)
+                if known is not None:
+                    self._loop.load_state_dict(known)
             self._stepper.counters = self.counters
             self._loaded = None
         return self._stepper

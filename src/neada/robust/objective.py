@@ -38,7 +38,7 @@ from neada.robust.problem import (
 from neada.robust.samples import Samples, check_y_optimizer
 from neada.robust.store import PerturbationStore
 from neada.sets import Box, Set
-from neada.steppers.base import Closure, check_descends
+from neada.steppers.base import Closure, StepInfo, check_descends
 from neada.stopping import StoppingRule
 
 __all__ = ["MAX_INNER_STEPS", "InputObjective", "Joint", "Perturbed", "RobustInfo"]
@@ -80,6 +80,34 @@ class RobustInfo:
     samples_y: int
     inner_steps: int
     stop_reason: str
+
+    @classmethod
+    def of_step(
+        cls, info: StepInfo, num_samples: int, *, loss: float, value: float, perturbation: float
+    ) -> "RobustInfo":
+        """What a stepper reports, and what it does not know.
+
+        Args:
+            info: Of the stepper, whose every evaluation looked at the whole batch.
+            num_samples: In the batch.
+            loss: See the class.
+            value: See the class.
+            perturbation: See the class.
+        """
+        return cls(
+            loss=loss,
+            value=value,
+            perturbation=perturbation,
+            grad_sq_x=float(info.grad_sq_x),
+            grad_sq_y=float(info.grad_sq_y),
+            calls_x=info.calls_x,
+            calls_y=info.calls_y,
+            calls_value=info.calls_value,
+            samples_x=info.calls_x * num_samples,
+            samples_y=info.calls_y * num_samples,
+            inner_steps=info.inner_steps,
+            stop_reason=info.stop_reason or "one step with every batch",
+        )
 
 
 @dataclass(frozen=True)

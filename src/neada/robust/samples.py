@@ -76,7 +76,9 @@ class Samples:
         region = self._problem.region
         # A gradient that is not finite has no mapping; its own norm tells every rank.
         mapping = gradient
-        if region is not None and math.isfinite(gradient.sum().item()):
+        # The sum of a half-precision gradient may overflow where no entry does.
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        if region is not None and math.isfinite(gradient.sum(dtype=wide).item()):
             mapping = region.gradient_mapping(self._y, gradient)
         mapping_sq = tensors.squared_norm([mapping], rowwise=self.rows_leave)
         if not self.rows_leave:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from neada.checks import check_number
-from neada.inner import InnerOptions
+from neada.inner import InnerOptions, check_inner
 from neada.robust.objective import InputObjective
 from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
 from neada.robust.store import PerturbationStore
@@ -54,7 +54,7 @@ class WRM(InputObjective):
         batch_norm: "frozen" lets normalization layers use their running statistics in the inner
             loop and leaves those as they are; "batch" leaves the layers in the mode they are in.
         bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
-        inner: How the inner loop goes about it: what the rule measures, what y's optimizer keeps
+        inner: Options of the inner loop: what the rule measures, what y's optimizer keeps
             from batch to batch (that needs batches of one size), how many steps at the least and
             the most, dropout.
 
@@ -90,8 +90,7 @@ class WRM(InputObjective):
         inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("gamma", gamma)
-        if inner.start == "random":
-            raise ValueError("start='random' is about a ball: use AdversarialTraining")
+        check_inner(inner, takes=("measure", "dropout"))
         make = _adam(0.01) if y_optimizer is None else y_optimizer
         super().__init__(model, loss, make, stopping, per_sample, store, batch_norm, bounds, inner)
         self.gamma = gamma

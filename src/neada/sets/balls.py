@@ -33,7 +33,7 @@ __all__ = ["BallInBox", "L1Ball", "L2Ball", "LinfBall"]
 _SMALLEST_SCALE, _SMALLEST_RADIUS = 1e-30, 1e-140
 
 
-class _NormBall(RowSet):
+class _Ball(RowSet):
     """A ball {|w - center| <= radius} whose projection needs whole rows."""
 
     _size_name = "radius"
@@ -75,7 +75,7 @@ class _NormBall(RowSet):
         return 2.0
 
 
-class L2Ball(_NormBall):
+class L2Ball(_Ball):
     r"""The Euclidean ball of a radius :math:`r` around a center :math:`c`.
 
     .. math::
@@ -135,7 +135,7 @@ class L2Ball(_NormBall):
         return directions.mul_((radii / row_norms(directions))[:, None])
 
 
-class L1Ball(_NormBall):
+class L1Ball(_Ball):
     r"""The L1 ball of a radius :math:`r` around a center :math:`c`.
 
     .. math::

@@ -175,10 +175,10 @@ _register_family("amsgrad", "amsgrad", "neada-amsgrad")
 
 @_method("gdmax", "a step size, and steps or accuracy", "nested with a fixed number of steps")
 def _gdmax(
-    players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, num_steps: int = 15
+    players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, inner_steps: int = 15
 ) -> Stepper:
     x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
-    rule = stopping.FixedSteps(num_steps)
+    rule = stopping.FixedSteps(inner_steps)
     return steppers.NeAda(x_optimizer, y_optimizer, rule, rowwise=players.rowwise)
 
 

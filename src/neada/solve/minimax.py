@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
+from neada.checks import check_number
 from neada.inner import BudgetExhausted
 from neada.scalars import Scalar, all_true, maximum, minimum, sqrt
 from neada.sets import Set
@@ -20,16 +21,18 @@ from neada.steppers import StepInfo, Stepper
 __all__ = ["Solve", "check_arguments", "curves_upwards", "minimax"]
 
 
-def check_arguments(tol: float, max_calls: int, noise: Any) -> None:
-    """Raise ValueError unless tolerance, budget and noise make sense."""
-    if not tol > 0.0:
-        raise ValueError(f"tol must be greater than 0, got {tol!r}")
-    if max_calls < 1:
-        raise ValueError(f"max_calls must be at least 1, got {max_calls!r}")
-    if isinstance(noise, str) and noise != "own":
-        raise ValueError(f'noise must be None, a number or "own", got {noise!r}')
-    if isinstance(noise, int | float) and not noise >= 0.0:
-        raise ValueError(f"noise must be at least 0, got {noise!r}")
+def check_arguments(tol: float, max_calls: int, noise: Any, options: Any) -> None:
+    """Raise ValueError or TypeError unless the plain arguments make sense."""
+    check_number("tol", tol)
+    check_number("max_calls", max_calls, above=1, strict=False, whole=True)
+    if noise is not None and noise != "own":
+        if isinstance(noise, str):
+            raise ValueError(f'noise must be None, a number or "own", got {noise!r}')
+        check_number("noise", noise, strict=False)
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(
+            f'options must be a dictionary such as {{"lr_x": 0.1}}, not {type(options).__name__}'
+        )
 
 
 _ITERATIONS = 12
@@ -356,7 +359,7 @@ def minimax(
         >>> result.success, round(result.x, 4), round(result.y, 4)
         (True, 0.5, 0.5)
     """
-    check_arguments(tol, max_calls, noise)
+    check_arguments(tol, max_calls, noise, options)
     x, y = read_form(x0, "x0"), read_form(y0, "y0")
     with torch.no_grad():
         for form, constraint in ((x, x_set), (y, y_set)):

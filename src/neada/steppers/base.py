@@ -202,6 +202,11 @@ class Stepper(Counted, ABC):
             ValueError: The state is of another algorithm.
         """
         check_origin(self, state_dict)
+        if state_dict["row_calls"].shape != self.row_calls.shape:
+            raise ValueError(
+                f"this state was saved for {len(state_dict['row_calls'])} rows, but the players "
+                f"have {len(self.row_calls)}"
+            )
         self.counters.load_state_dict(state_dict["counters"])
         self.row_calls.copy_(state_dict["row_calls"])
 
@@ -397,8 +402,9 @@ class ComposedStepper(Stepper):
         if not isinstance(optimizer, PlayerOptimizer):
             optimizer.step()
             return
+        values = self._value_closure(closure, player) if optimizer.tries_points else None
         with optimizer.rows_at_rest(rest):
-            optimizer.step(self._value_closure(closure, player), value=evaluation.value)
+            optimizer.step(values, value=evaluation.value)
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and both optimizers."""

@@ -37,6 +37,12 @@ class DirectStepper(Stepper):
         y_set: Set | None = None,
         rowwise: bool = False,
     ) -> None:
+        for name, given in (("x", x), ("y", y)):
+            if isinstance(given, Tensor | torch.optim.Optimizer):
+                raise TypeError(
+                    f"{name} must be a list of tensors, such as [{name}], not "
+                    f"{type(given).__name__}"
+                )
         players = {"x": list(x), "y": list(y)}
         for name, constraint in (("x", x_set), ("y", y_set)):
             tensors.check_player(players[name], rowwise, what=f"{name} tensor")

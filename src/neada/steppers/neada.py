@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
-from neada.inner import InnerLoop, InnerOptions, go_to_average
+from neada.checks import check_number
+from neada.inner import InnerLoop, InnerOptions, check_inner, go_to_average
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, ComposedStepper, Evaluation, check_ascends, groups_of
 from neada.stopping import StoppingRule
@@ -40,8 +41,8 @@ class NeAda(ComposedStepper):
         y_optimizer: Any torch optimizer constructed with ``maximize=True``, or a function of no
             arguments that makes a new one for every outer step.
         stopping: The rule; by default criterion I or criterion II, whichever fires first.
-        inner: How the inner loop goes about it: what the y optimizer keeps from one outer step to
-            the next, the smallest and largest number of steps, where the rule is asked.
+        inner: Options of the inner loop: what the y optimizer keeps from one outer step to the
+            next, the smallest and largest number of steps, where the rule is asked.
         x_samples: How many calls of the closure are averaged for the x gradient: a number, or a
             function of t such as ``lambda t: t + 1``.
         deterministic: The closure gives the same value at the same point, so the x gradient may
@@ -76,8 +77,9 @@ class NeAda(ComposedStepper):
         self._make_y = None if isinstance(y_optimizer, Optimizer) else y_optimizer
         first = y_optimizer if isinstance(y_optimizer, Optimizer) else y_optimizer()
         super().__init__(x_optimizer, first, rowwise=rowwise)
-        if not callable(x_samples) and x_samples < 1:
-            raise ValueError(f"x_samples must be at least 1, got {x_samples}")
+        if not callable(x_samples):
+            check_number("x_samples", x_samples, above=1, strict=False, whole=True)
+        check_inner(inner, takes=())
         self.inner = InnerLoop(stopping, inner, _MAX_INNER_STEPS)
         self.inner.check_keep(first)
         self.max_inner_steps = self.inner.max_steps
@@ -86,19 +88,25 @@ class NeAda(ComposedStepper):
 
     @property
     def stopping(self) -> StoppingRule:
-        """The rule."""
+        """The rule; another one may be assigned."""
         return self.inner.stopping
+
+    @stopping.setter
+    def stopping(self, rule: StoppingRule) -> None:
+        self.inner.stopping = rule
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         t = self.counters.outer_steps
         if t > 0:
             self._renew_y_optimizer()
-        elif self.stopping.needs_x_gradient:
+        if self.inner.grad_sq_x is None and self.stopping.needs_x_gradient:
             self.inner.grad_sq_x = self._gradient(closure, "x").mapping_sq
         game = _Game(self, closure)
-        found = self.inner.maximize(game, t, self.counters, self._resting)
-        if self.rowwise:
-            self.rest(self._resting)  # rows that were done early pay again
+        try:
+            found = self.inner.maximize(game, t, self.counters, self._resting)
+        finally:
+            if self.rowwise:
+                self.rest(self._resting)  # rows that were done early pay again
         if go_to_average(self.y_optimizer):
             game.graph = None  # it was made at the last iterate, not at the average
         at_x = self._x_gradient(closure, t, game.graph)

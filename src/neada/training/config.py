@@ -65,7 +65,8 @@ class Option(NamedTuple):
         if value is None and self.optional:
             return
         if self.choices:
-            if not (self.or_file and str(value).lower().endswith(self.or_file)):
+            is_file = isinstance(value, str) and value.lower().endswith(self.or_file or "\0")
+            if not is_file:
                 check_choice(self.name, value, self.choices)
         elif self.kind is tuple:
             self._check_numbers(value)
@@ -270,7 +271,11 @@ class TrainConfig(  # dataclasses list the fields of the last base first
         with contextlib.suppress(TypeError):
             object.__setattr__(self, "eval_eps", tuple(self.eval_eps))
         for known in _OPTIONS.values():
-            known.check(getattr(self, known.name))
+            value = getattr(self, known.name)
+            known.check(value)
+            if value is not None and known.kind in (int, float):
+                # Plain numbers, as JSON has them: not those of numpy.
+                object.__setattr__(self, known.name, known.kind(value))
         object.__setattr__(self, "eval_eps", tuple(map(float, self.eval_eps)))
         self._check_taken("objective", tables.OBJECTIVES)
         self._check_taken("method", tables.METHODS)
@@ -290,10 +295,11 @@ class TrainConfig(  # dataclasses list the fields of the last base first
 
     def _check_fit(self) -> None:
         """Raise where other parts do not fit together."""
-        if self.method == "tiada" and (self.batch_norm == "frozen" or self.dropout == "off"):
+        has_inner_loop = tables.METHODS[self.method].has_inner_loop
+        if not has_inner_loop and (self.batch_norm == "frozen" or self.dropout == "off"):
             raise ValueError(
-                "batch_norm='frozen' and dropout='off' are about an inner loop, and 'tiada' has "
-                "none: leave them out, or use method='gdmax'"
+                f"batch_norm='frozen' and dropout='off' are about an inner loop, and "
+                f"{self.method!r} has none: leave them out, or use method='gdmax'"
             )
         if self.regularizer == "none" and self.num_inner_steps != 1:
             raise ValueError(
@@ -311,8 +317,7 @@ class TrainConfig(  # dataclasses list the fields of the last base first
     @property
     def num_inner_steps(self) -> int | None:
         """Steps of y per step of x; None where a rule decides."""
-        fixed = {"gdmax": self.inner_steps or 15, "tiada": 1}
-        return fixed.get(self.method)
+        return self.inner_steps or tables.METHODS[self.method].inner_steps
 
     @property
     def model_name(self) -> str:
@@ -324,7 +329,7 @@ class TrainConfig(  # dataclasses list the fields of the last base first
     @property
     def method_label(self) -> str:
         """The method in a few words: "neada adam", "gdmax 15 adam sgd", "tiada"."""
-        if self.method == "tiada":
+        if not tables.METHODS[self.method].has_inner_loop:
             return self.method
         parts = [self.method, self.num_inner_steps, self.x_optimizer]
         parts += [self.y_optimizer] if self.y_optimizer != self.x_optimizer else []

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from neada import attacks
+from neada import attacks, tables
 from neada.attacks.gradient import evaluating
 from neada.data import Dataset
 from neada.training.config import TrainConfig
@@ -57,7 +57,7 @@ def evaluate(
             bounds=data.bounds if config.eval_clip else None,
         )
         found += [accuracy.clean, *accuracy.attacked.values()]
-        if config.objective == "group":
+        if tables.OBJECTIVES[config.objective].has_groups:
             groups = groups_of(data, part)[: len(inputs)]
             found.append(_worst_group(model, chunks(inputs, targets, interrupted), groups))
     return dict(zip(accuracy_names(config, data), found, strict=True))
@@ -66,7 +66,7 @@ def evaluate(
 def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
     """What `evaluate` calls its numbers, in their order."""
     kinds = ["clean", *(f"{eps:g}" for eps in dict.fromkeys(config.eval_eps))]
-    kinds += ["worst_group"] if config.objective == "group" else []
+    kinds += ["worst_group"] if tables.OBJECTIVES[config.objective].has_groups else []
     parts = [part.replace("-", "_") for part in data.splits if part != "train"]
     return [f"{part}_{kind}" for part in parts for kind in kinds]
 

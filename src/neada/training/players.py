@@ -63,7 +63,7 @@ class Game(ABC):
     def open(self, folder: Path | None) -> None:
         """Open the store of perturbations, if they persist: in the run's folder or in memory."""
         where, inputs = self._config.warm_start, self._inputs
-        persist = where != "none" or self._config.method == "tiada"
+        persist = where != "none" or not tables.METHODS[self._config.method].has_inner_loop
         if persist and isinstance(self.objective, InputObjective):
             path = folder / STORE_FILE if folder and where == "disk" else None
             self.objective.store = robust.PerturbationStore(
@@ -149,13 +149,10 @@ class Nested(Game):
 
 
 class Together(Game):
-    r"""`TiAda`: one evaluation moves both players.
+    """`TiAda`: one evaluation moves both players.
 
     Its y is the group weights, or the perturbations of all samples, which persist in the
-    objective's store: with every batch its own samples take one step. That objective is a mean, so
-    a gradient of y is measured, and a step taken, as if its :math:`n` samples were divided by
-    :math:`\sqrt n`: then :math:`v^y` gathers the mean over the samples of their squared gradients,
-    whatever the size of the batch.
+    objective's store: with every batch its own samples take one step.
 
     Args:
         config: What is asked for.
@@ -177,23 +174,13 @@ class Together(Game):
         joint = self.objective.joint(inputs, targets, side)
         stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
         stepper.load_state_dict(self.stepper.state_dict())
+        stepper.counters = self.stepper.counters
         info = stepper.step(joint.closure, len(inputs))
         self.stepper = stepper
         penalty, perturbation = joint.finish()
         value = info.value.item()
-        return RobustInfo(
-            loss=value + penalty,
-            value=value,
-            perturbation=perturbation,
-            grad_sq_x=float(info.grad_sq_x),
-            grad_sq_y=float(info.grad_sq_y),
-            calls_x=info.calls_x,
-            calls_y=info.calls_y,
-            calls_value=info.calls_value,
-            samples_x=info.calls_x * len(inputs),
-            samples_y=info.calls_y * len(inputs),
-            inner_steps=1,
-            stop_reason="one step with every batch",
+        return RobustInfo.of_step(
+            info, len(inputs), loss=value + penalty, value=value, perturbation=perturbation
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -243,8 +230,9 @@ def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.G
             f"group {int(sizes.argmin())} has no training samples: number the groups so that each "
             "has some"
         )
-    # Without a rate the objective chooses its optimizer: for "kl" one whose step is exact.
-    given_rate = config.lr_y is not None and config.method != "tiada"
+    # Unless asked for one, the objective chooses its optimizer: for "kl" one whose step is exact.
+    named = config.lr_y is not None or config.y_optimizer != "adam"
+    chosen = named and tables.METHODS[config.method].has_inner_loop
     make = _adversary(config)
     return robust.GroupDRO(
         model,
@@ -254,7 +242,7 @@ def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.G
         strength=config.strength,
         sizes=sizes,
         adjustment=config.adjustment,
-        y_optimizer=(lambda params: constrain(make(params), Simplex())) if given_rate else None,
+        y_optimizer=(lambda params: constrain(make(params), Simplex())) if chosen else None,
         stopping=_rule(config),
         inner=InnerOptions(max_steps=_MOST_INNER_STEPS),
     )

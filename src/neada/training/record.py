@@ -98,7 +98,7 @@ def _tensorboard(module: str) -> Any:
 class TensorBoardLog:
     """A log that ends with a warning, not with an error, when it cannot be written.
 
-    It is written here and now: the usual writer has a thread, whose errors nobody hears.
+    Rows are written at once: the usual writer has a thread, whose errors would not be seen.
 
     Args:
         folder: Where it is.
