@@ -33,6 +33,7 @@ docs: $(READY)
 	@echo "docs: docs/_build/html/index.html"
 
 bench: $(READY)
+	$(BIN)/python benchmarks/startup.py --write docs/benchmarks-startup.md
 	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 \
 	  --write docs/benchmarks-minimax.md
