@@ -195,7 +195,7 @@ class _Race:
         while bool(self.racing.any()):
             x, y = self.x.detach().clone(), self.y.detach().clone()
             info = self.stepper.step(self.closure)
-            self.look(info, x, self.y.detach() if self.stepper.measures_after_y else y)
+            self.look(info, x, self.y.detach() if self.stepper.measured_at == "middle" else y)
         return self.arrival
 
     def closure(self) -> Tensor:

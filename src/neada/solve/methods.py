@@ -13,6 +13,7 @@ from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers import Stepper
+from neada.steppers.quasi_newton import QuasiNewtonNeAda
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods"]
 
@@ -90,6 +91,14 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 def _neada(players: Players, theta: float = 1e-4, history: int = 20) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
+    if not players.rowwise:
+        return QuasiNewtonNeAda(
+            *(players.x, players.y, players.tol),
+            theta=theta,
+            history=history,
+            x_set=players.x_set,
+            y_set=players.y_set,
+        )
     # y is solved more accurately than asked for, because its error spoils the x gradient; but not
     # beyond its precision.
     floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neada import tensors
 from neada.checks import check_number
-from neada.inner import BudgetExhausted
+from neada.inner import BudgetExhausted, NoProgress
 from neada.scalars import Scalar, all_true, maximum, minimum, sqrt
 from neada.sets import Set
 from neada.solve.methods import Players, make_stepper
@@ -134,6 +134,8 @@ class Solve:
                     self.show_progress()
         except BudgetExhausted:
             status = Status.BUDGET
+        except NoProgress:
+            status = Status.STALLED
         except FloatingPointError:
             far = not self.size() <= _FAR * self.start_size
             status = Status.DIVERGED if far else Status.NON_FINITE
@@ -164,8 +166,9 @@ class Solve:
             ignored = self.dependence()
             if ignored is not None:
                 return ignored
-        after_y = self.stepper.measures_after_y
-        point = (before[0], tensors.clone(self.y.leaves) if after_y else before[1])
+        after = (tensors.clone(self.x.leaves), tensors.clone(self.y.leaves))
+        place = self.stepper.measured_at
+        point = {"start": before, "middle": (before[0], after[1]), "end": after}[place]
         self.keep_if_better(point, maximum(norm_x, norm_y))
         if callback is not None and callback(info):
             return Status.INTERRUPTED
