@@ -1,4 +1,4 @@
-"""Random quadratics that are nonconvex in x and strongly concave in y."""
+"""Quadratics: random ones that are nonconvex in x, and one in mixed units."""
 
 import torch
 from torch import Tensor
@@ -6,6 +6,7 @@ from torch import Tensor
 from neada.checks import check_number
 from neada.problems.base import (
     Problem,
+    joint_smoothness,
     orthogonal,
     random_generator,
     random_vector,
@@ -13,7 +14,7 @@ from neada.problems.base import (
     with_singular_values,
 )
 
-__all__ = ["nc_sc_quadratic"]
+__all__ = ["mixed_units", "nc_sc_quadratic"]
 
 # Relative to the largest eigenvalue of C. The x-block hides B (C + _HIDDEN I)^{-1} B^T.
 _COUPLING, _HIDDEN = 0.5, 0.25
@@ -110,3 +111,42 @@ def _random_hessian(dim_x: int, dim_y: int, kappa: float, generator: torch.Gener
         smallest = spectral_norm(hessian(smallest)) / kappa
     result = hessian(smallest)
     return result / spectral_norm(result)
+
+
+def mixed_units(*, coupling: float = 1e-2) -> Problem:
+    r"""A quadratic whose two coordinates of x differ by 1e8 in size and by 1e12 in curvature.
+
+    .. math::
+        f(x, y) = \tfrac12 \sum_i d_i^2 (x_i - a_i)^2 + b\, x^T y - \tfrac12 |y|^2,
+        \qquad a = (10^4, 10^{-4}),\ d = (10^{-3}, 10^3)
+
+    :math:`y^*(x) = bx`, and the solution is :math:`x_i = d_i^2 a_i/(d_i^2 + b^2)`, which is
+    (99.01, 0.0001) for the default.
+
+    Source: ours.
+
+    Args:
+        coupling: b.
+    """
+    check_number("coupling", coupling)
+    b = coupling
+    target = torch.tensor([1e4, 1e-4], dtype=torch.float64)
+    scales = torch.tensor([1e-3, 1e3], dtype=torch.float64)
+    x_star = scales.square() * target / (scales.square() + b**2)
+
+    def surface(x: Tensor) -> Tensor:
+        return 0.5 * ((x - target.to(x)) * scales.to(x)).square().sum(-1)
+
+    return Problem(
+        name="mixed_units",
+        fun=lambda x, y: surface(x) + (b * x * y - 0.5 * y.square()).sum(-1),
+        x0=torch.zeros(2, dtype=torch.float64),
+        y0=torch.zeros(2, dtype=torch.float64),
+        description="sum d_i^2 (x_i - a_i)^2/2 + b x.y - |y|^2/2, a and d of very different sizes",
+        reference="neada",
+        smoothness=joint_smoothness(1e6, -1e-6, b, 1.0, 1.0),
+        strong_concavity=1.0,
+        best_response=lambda x: b * x.detach(),
+        phi=lambda x: surface(x) + 0.5 * b**2 * x.square().sum(-1),
+        solution=(x_star, b * x_star),
+    )

@@ -1,5 +1,7 @@
 """What a solve ends with: the point, whether it is a solution, and why not if it is none."""
 
+import textwrap
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -7,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from neada.solve.points import is_numeric
 
 __all__ = ["History", "MinimaxResult", "Status", "plain", "worst"]
 
@@ -57,6 +61,10 @@ class History:
     grad_norm_y: list[Any] = field(default_factory=list)
     inner_steps: list[int] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        calls = self.calls[-1] if self.calls else 0
+        return f"History({len(self.calls)} steps, {calls} calls)"
+
     def to_numpy(self) -> dict[str, NDArray[Any]]:
         """The columns as arrays."""
         return {name: np.asarray(column) for name, column in vars(self).items()}
@@ -78,6 +86,11 @@ class MinimaxResult:
         calls_x, calls_y, calls_value: Evaluations of each kind.
         outer_steps, inner_steps: Steps of x and of y.
         history: One entry per outer step.
+        tol: The tolerance that was asked for.
+
+    Example:
+        >>> from neada import minimax
+        >>> minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0)
     """
 
     x: Any
@@ -94,6 +107,23 @@ class MinimaxResult:
     outer_steps: int
     inner_steps: int
     history: History
+    tol: float
+
+    def __repr__(self) -> str:
+        rows = {
+            "status": _status_words(self.status),
+            "success": _success_words(self.success),
+            "message": _wrapped(self.message),
+            "fun": _short(self.fun),
+            "x": _short(self.x),
+            "y": _short(self.y),
+            "grad_norm_x": _short(self.grad_norm_x),
+            "grad_norm_y": _short(self.grad_norm_y),
+            "calls": f"{self.total_calls} ({self.calls_x} of x, {self.calls_y} of y, "
+            f"{self.calls_value} values)",
+            "steps": f"{self.outer_steps} of x, {self.inner_steps} of y",
+        }
+        return _table(rows)
 
     @property
     def total_calls(self) -> int:
@@ -108,11 +138,12 @@ class MinimaxResult:
         """A matplotlib figure of both norms against the calls; save it with `savefig`.
 
         Args:
-            tol: Where the tolerance is drawn, if anywhere.
+            tol: Where a tolerance is drawn, if not at the one that was asked for.
         """
         from neada.plots import history_figure  # upwards, so that solving needs no matplotlib
 
-        return history_figure(self.to_numpy(), tol)
+        title = f"{_status_words(self.status)} after {self.total_calls} calls"
+        return history_figure(self.to_numpy(), self.tol if tol is None else tol, title)
 
 
 def plain(number: Any) -> Any:
@@ -125,3 +156,57 @@ def plain(number: Any) -> Any:
 def worst(number: Any) -> float:
     """The largest of the rows' numbers."""
     return float(number if isinstance(number, float) else number.max())
+
+
+_WIDTH = 80  # of a message in the table
+_SHOWN = 10  # numbers of a point that are shown in full, and parts of a collection
+
+
+def _table(rows: dict[str, str]) -> str:
+    """Aligned lines `name: text`; a text of several lines stays in its column."""
+    width = max(map(len, rows), default=0)
+    lines = (
+        f"{name:>{width}}: {text.replace(chr(10), chr(10) + ' ' * (width + 2))}"
+        for name, text in rows.items()
+    )
+    return "\n".join(lines)
+
+
+def _short(point: Any) -> str:
+    """A number or a point in any form, in a few words if it is long."""
+    if isinstance(point, dict) or (isinstance(point, list | tuple) and not is_numeric(list(point))):
+        parts = point if isinstance(point, dict) else dict(enumerate(point))
+        shown = {str(key): _short(parts[key]) for key in list(parts)[:_SHOWN]}
+        more = f"\n... {len(parts)} parts" if len(parts) > _SHOWN else ""
+        return _table(shown) + more
+    if isinstance(point, Tensor):
+        point = point.detach().double().cpu()
+    numbers = np.asarray(point)
+    long = numbers.size > _SHOWN
+    text = np.array2string(
+        numbers.ravel() if long else numbers,
+        separator=", ",
+        threshold=_SHOWN,
+        formatter={"float_kind": "{:.6g}".format},
+    )
+    return f"{text}, shape {numbers.shape}" if long else text
+
+
+def _status_words(status: Any) -> str:
+    """The name of a status, or how often each occurs among the rows."""
+    if isinstance(status, Status):
+        return status.name
+    counts = Counter(one.name for one in np.ravel(status))
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common())
+
+
+def _success_words(success: Any) -> str:
+    if np.ndim(success) == 0:
+        return str(bool(success))
+    return f"{np.count_nonzero(success)} of {len(success)} rows"
+
+
+def _wrapped(message: Any) -> str:
+    """One sentence over several lines, or every different sentence of the rows."""
+    sentences = [message] if isinstance(message, str) else dict.fromkeys(message)
+    return "\n".join(textwrap.fill(sentence, _WIDTH) for sentence in sentences)
