@@ -44,7 +44,15 @@ class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
 
 
 class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
-    """A method has tried everything it knows; the sentence says what did not work."""
+    """A method has tried everything it knows; the sentence says what did not work.
+
+    Attributes:
+        is_maximum: False if y was seen not to be a maximum, because f curves upwards there.
+    """
+
+    def __init__(self, sentence: str, is_maximum: bool = True) -> None:
+        super().__init__(sentence)
+        self.is_maximum = is_maximum
 
 
 @dataclass

@@ -179,8 +179,8 @@ class Solve:
                     self.show_progress()
         except BudgetExhausted:
             status = Status.BUDGET
-        except NoProgress:
-            status = Status.STALLED
+        except NoProgress as reason:
+            status = Status.STALLED if reason.is_maximum else Status.NOT_A_MAXIMUM
         except FloatingPointError:
             far = not self.size() <= _FAR * self.start_size
             status = Status.DIVERGED if far else Status.NON_FINITE

@@ -45,6 +45,11 @@ class _Pairs:
     def __len__(self) -> int:
         return len(self._pairs)
 
+    @property
+    def least_curvature(self) -> float:
+        """The smallest that was seen along a remembered step; 0 if none was."""
+        return min((_dot(s, u) / _dot(s, s) for s, u in self._pairs), default=0.0)
+
     def clear(self) -> None:
         self._pairs.clear()
 
@@ -174,7 +179,7 @@ class _AtY(NamedTuple):
     value: float
     gradient: Tensor
     norm: float
-    end: Literal["accurate", "not finite", "runs away", "stuck"]
+    end: Literal["accurate", "not finite", "runs away", "curves up", "stuck"]
 
 
 class QuasiNewtonNeAda(DirectStepper):
@@ -196,7 +201,7 @@ class QuasiNewtonNeAda(DirectStepper):
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
         tol: Both norms are wanted this small.
-        theta: The first accuracy of y relative to x.
+        theta: The accuracy of y relative to x; it shrinks when no step of x passes.
         history: How many pairs L-BFGS keeps.
         x_set: Where x lives.
         y_set: Where y lives.
@@ -268,11 +273,16 @@ class QuasiNewtonNeAda(DirectStepper):
         value, gradient = self._y_gradient(y)
         if not _finite(value, gradient):
             return _AtY(y, value, gradient, math.inf, "not finite")
-        recent, num_straight, num_stuck = [value], 0, 0
-        for _ in range(_MAX_INNER):
+        recent, num_straight, num_up, num_stuck = [value], 0, 0, 0
+        for k in range(_MAX_INNER):
             norm = side.mapping_norm(y, gradient)
+            if k == 0 and not len(side.pairs):
+                # Nothing is known of the curvature, so that no accuracy means anything yet.
+                accuracy = max(min(accuracy, 0.1 * norm), 1e-3 * self.tol)
             if norm <= accuracy:
                 return _AtY(y, value, gradient, norm, "accurate")
+            if num_up >= 5:
+                return _AtY(y, value, gradient, norm, "curves up")
             far = _norm(y - start) > _RUNAWAY * (1.0 + _norm(start))
             if self._prox == 0.0 and (num_straight >= 2 or far):
                 return _AtY(y, value, gradient, norm, "runs away")
@@ -288,6 +298,7 @@ class QuasiNewtonNeAda(DirectStepper):
             new, new_value, new_gradient = found
             moved, changed = new - y, new_gradient - gradient
             side.learn(moved, changed)
+            num_up = num_up + 1 if side.home is None and _dot(moved, changed) < 0.0 else 0
             straight = side.home is None or side.is_box
             straight = straight and _norm(changed) <= 1e-10 * _norm(gradient)
             num_straight = num_straight + 1 if straight else 0
@@ -327,7 +338,7 @@ class QuasiNewtonNeAda(DirectStepper):
     def _solve(self) -> "_Run":
         """Without a proximal term, then with one; yields value and norms of f at the players."""
         goal = 0.5 * self.tol
-        end = yield from self._descend(goal, theta=self.theta)
+        end = yield from self._descend(goal)
         start, self._prox, goal, moved = self._center, 1.0, 1e-2, math.inf
         y = start if end == "y runs away" else self._y.read()
         self._y.write(y)
@@ -335,7 +346,7 @@ class QuasiNewtonNeAda(DirectStepper):
         self._y.pairs.clear()
         while True:
             self._center = self._y.read()
-            end = yield from self._descend(max(0.1 * self.tol, goal), theta=self.theta)
+            end = yield from self._descend(max(0.1 * self.tol, goal))
             distance = _norm(self._y.read() - self._center)
             if distance == 0.0 and end == "no step passes":
                 raise NoProgress("no step of x lowers the maximum over y any more")
@@ -347,7 +358,7 @@ class QuasiNewtonNeAda(DirectStepper):
             goal = 0.1 * min(self._prox * distance, goal) if distance > 0.0 else 0.1 * goal
             moved = distance
 
-    def _descend(self, goal: float, theta: float) -> "_Run":
+    def _descend(self, goal: float) -> "_Run":
         """Lower the maximum over y until both norms are at most the goal; returns how it ended."""
         x = self._x.read()
         floor = 1e-2 * goal
@@ -358,18 +369,21 @@ class QuasiNewtonNeAda(DirectStepper):
         norm = self._x.mapping_norm(x, gradient)
         num_doubts = 0
         for _ in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
-            at, gradient, norm = self._tighten(x, at, gradient, norm, theta, floor)
+            at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
             yield self._true_norms(at, norm)
-            if at.end == "runs away" or (at.end == "stuck" and not self._prox):
-                return "y runs away" if at.end == "runs away" else "y is stuck"
+            if at.end == "curves up" and self._prox:
+                raise NoProgress("f curves upwards in y", is_maximum=False)
+            if at.end in ("runs away", "curves up") or (at.end == "stuck" and not self._prox):
+                return "y is stuck" if at.end == "stuck" else "y runs away"
             if norm <= goal and at.norm <= goal:
                 return "solved"
-            found = self._search_x(x, at, gradient, max(theta * norm, floor))
+            found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
             if found is None:
                 num_doubts += 1
                 if num_doubts > _DOUBTS:
                     return "no step passes"
-                theta, floor = 1e-2 * theta, min(floor, 1e-2 * theta * norm)
+                self.theta *= 1e-2
+                floor = min(floor, self.theta * norm)
                 self._x.forget(gradient)
                 self._x.write(x)
                 at = self._maximize(at.y, max(floor, 1e-16))
@@ -380,17 +394,17 @@ class QuasiNewtonNeAda(DirectStepper):
             new, new_at = found
             new_gradient = self._x_gradient()
             new_norm = self._x.mapping_norm(new, new_gradient)
-            tight = self._tighten(new, new_at, new_gradient, new_norm, theta, floor)
+            tight = self._tighten(new, new_at, new_gradient, new_norm, floor)
             self._x.learn(new - x, tight[1] - gradient)
             x, (at, gradient, norm) = new, tight
         return "slow"
 
     def _tighten(
-        self, x: Tensor, at: _AtY, gradient: Tensor, norm: float, theta: float, floor: float
+        self, x: Tensor, at: _AtY, gradient: Tensor, norm: float, floor: float
     ) -> tuple[_AtY, Tensor, float]:
         """Maximize until y is accurate relative to the x gradient that it gives."""
         for _ in range(30):
-            accuracy = max(theta * norm, floor)
+            accuracy = max(self.theta * norm, floor)
             if at.norm <= accuracy or at.end != "accurate":
                 break
             at = self._maximize(at.y, accuracy)
@@ -414,11 +428,18 @@ class QuasiNewtonNeAda(DirectStepper):
             new = self._x.moved_to(x, direction, length)
             self._x.write(new)
             trial = self._maximize(at.y, accuracy)
-            if trial.end in ("not finite", "runs away"):
+            if trial.end in ("not finite", "runs away", "curves up"):
                 length *= 0.25
                 continue
             predicted = _dot(new - x, gradient)
-            rise = -trial.value - value
+            for _ in range(6):
+                # How far the maximum may still lie above, by the curvature of y that was seen.
+                curvature = self._y.pairs.least_curvature
+                gap = 0.5 * trial.norm**2 / curvature if curvature > 0.0 else 0.0
+                rise = -trial.value - value
+                if rise > _ARMIJO * predicted or gap <= 0.1 * abs(rise) or trial.end == "stuck":
+                    break
+                trial = self._maximize(trial.y, 0.1 * trial.norm)
             if rise <= _ARMIJO * predicted:
                 return new, trial
             if rise <= 10.0 * self._rounding * abs(value):
