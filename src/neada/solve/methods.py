@@ -128,7 +128,7 @@ def _stepper_of_function(
 ) -> Stepper:
     name = getattr(make, "__name__", repr(make))
     if options:
-        raise ValueError(f"a method given as a function takes no options, got {sorted(options)}")
+        raise ValueError(f"a method given as a function takes no options, got {list(options)}")
     try:
         inspect.signature(make).bind(players)
     except TypeError as error:
