@@ -166,7 +166,7 @@ def history_figure(
             history["calls"], np.maximum(worst, 1e-17), line, color=color, label=label, marker="."
         )
     if tol is not None:
-        axes.axhline(tol, color="0.5", linewidth=0.8, label="tolerance")
+        axes.axhline(tol, color="0.35", linestyle=":", linewidth=1.2, label="tolerance")
     axes.set_yscale("log")
     label_axes(axes, title, "gradient and value calls", "norm")
     axes.legend(frameon=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice
+from neada.checks import check_choice, check_number
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
@@ -114,9 +114,14 @@ def _check_players(players: object) -> None:
         listed = isinstance(params, Sequence) and len(params) > 0
         if not listed or not all(isinstance(param, Tensor) for param in params):
             raise TypeError(
-                f"the player {name} must be a list of tensors, as in Players([x], [y]), not "
-                f"{type(params).__name__ if not listed else params!r}"
+                f"the player {name} must be a list of at least one tensor, as in Players([x], [y])"
             )
+    for name, constraint in (("x_set", players.x_set), ("y_set", players.y_set)):
+        if constraint is not None and not isinstance(constraint, Set):
+            raise TypeError(
+                f"{name} must be a set from neada.sets or None, not {type(constraint).__name__}"
+            )
+    check_number("tol", players.tol)
 
 
 def _stepper_of_function(
@@ -124,7 +129,7 @@ def _stepper_of_function(
 ) -> Stepper:
     name = getattr(make, "__name__", repr(make))
     if options:
-        raise ValueError(f"a method given as a function takes no options, got {sorted(options)}")
+        raise ValueError(f"a method given as a function takes no options, got {list(options)}")
     try:
         inspect.signature(make).bind(players)
     except TypeError as error:

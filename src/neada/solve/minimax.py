@@ -35,7 +35,8 @@ def check_arguments(
     if noise is not None and not isinstance(noise, str):
         check_number("noise", noise, strict=False)
     if seed is not None:
-        check_number("seed", seed, strict=False, below=2**64, whole=True)
+        check_number("seed", seed, strict=False, whole=True)
+        check_number("seed", seed, strict=False, below=2**64, whole=True)  # torch's limit
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function of StepInfo, not {type(callback).__name__}")
 
@@ -60,6 +61,8 @@ def checked(fun: Callable[[Any, Any], Tensor], num_rows: int | None) -> Callable
                 f"fun(x, y) must return its value as a tensor, not {type(value).__name__}: "
                 "compute it with torch from x and y"
             )
+        if value.is_complex():
+            raise TypeError("fun(x, y) must return a real number, not a complex one")
         if num_rows is None and value.numel() != 1:
             raise ValueError(
                 f"fun(x, y) must return one number, but its value has shape "
@@ -428,5 +431,5 @@ def minimax(
     stepper.max_calls = max_calls
     if noise is not None and noise != "own":
         noise = float(noise)
-    solve = Solve(fun, x, y, stepper, tol, noise, seed)
+    solve = Solve(fun, x, y, stepper, tol, noise, None if seed is None else int(seed))
     return solve.run(callback, progress)

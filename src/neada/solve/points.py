@@ -164,7 +164,7 @@ def _read_sets(given: Any, point: Any, name: str, point_name: str, each: list[Se
             )
         each.append(given)
     elif not isinstance(given, list | tuple | dict):
-        what = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        what = f"the class {given.__name__} itself" if isinstance(given, type) else repr(given)
         raise TypeError(
             f"{name} must be a set from neada.sets such as Box(0.0, 1.0), None, or a list or dict "
             f"of them in the form of {point_name}, got {what}"

@@ -87,10 +87,6 @@ class MinimaxResult:
         outer_steps, inner_steps: Steps of x and of y.
         history: One entry per outer step.
         tol: The tolerance that was asked for.
-
-    Example:
-        >>> from neada import minimax
-        >>> minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0)
     """
 
     x: Any
@@ -187,6 +183,7 @@ def _short(point: Any) -> str:
         numbers.ravel() if long else numbers,
         separator=", ",
         threshold=_SHOWN,
+        edgeitems=2,
         formatter={"float_kind": "{:.6g}".format},
     )
     return f"{text}, shape {numbers.shape}" if long else text
