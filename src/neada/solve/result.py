@@ -45,8 +45,8 @@ class Status(Enum):
         "f does not depend on y: nothing to maximize; check that fun uses its second argument"
     )
     NOT_A_MAXIMUM = (
-        "f curves upwards in y, so y is no maximum: f is not concave in y there; bound y with y_set, "
-        "or start elsewhere"
+        "f curves upwards in y, so y is no maximum: f is not concave in y there; bound y with "
+        "y_set, or start elsewhere"
     )
     INTERRUPTED = "interrupted; the best point so far is returned"
 
