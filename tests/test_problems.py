@@ -294,6 +294,7 @@ WRONG = {
     "dirac_gan": [{"penalty": 0.0}, {"dim": 0}],
     "nonconvex_pl": [{"dim_x": 0}],
     "stackelberg": [{"concavity": 2.0}, {"coupling": 0.1}],
+    "gaussian_quadratic": [{"kappa": 0.5}, {"dim": 0}],
     "mixed_units": [{"coupling": 0.0}],
     "bilinear_game": [{"regularization": -1e-4}],
     "matrix_game": [{"support": 1}, {"dim_x": 2}],

@@ -16,7 +16,8 @@ from neada.problems import Problem
 from neada.problems.zoo import SECOND
 
 ZOO = {name: problems.make(name) for name in SECOND}
-QUADRATIC = [name for name in SECOND if name.startswith(("nc_sc", "mixed", "bilinear", "product"))]
+OF_QUADRATICS = ("nc_sc", "gaussian", "mixed", "bilinear", "product")
+QUADRATIC = [name for name in SECOND if name.startswith(OF_QUADRATICS)]
 GAMES = ["box_game", "matrix_game"]
 LAGRANGIANS = ["fair_logistic", "lagrangian"]
 DOMAINS = ["entropic", "half_circle", "log_barrier", "orthant_entropic"]

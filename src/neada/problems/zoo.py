@@ -36,6 +36,8 @@ _SMALL, _LARGE = {"dim_x": 5, "dim_y": 5}, {"dim_x": 100, "dim_y": 100}
 _SECOND: dict[str, _Entry] = {
     "nc_sc_quadratic_kappa1e4": (quadratics.nc_sc_quadratic, {**_SMALL, "kappa": 1e4}),
     "nc_sc_quadratic_kappa1e5": (quadratics.nc_sc_quadratic, {**_SMALL, "kappa": 1e5}),
+    "gaussian_quadratic_kappa1e4": (quadratics.gaussian_quadratic, {"kappa": 1e4, "seed": 5}),
+    "gaussian_quadratic_kappa1e5": (quadratics.gaussian_quadratic, {"kappa": 1e5, "seed": 1}),
     "nc_sc_quadratic_kappa1000_dim100": (quadratics.nc_sc_quadratic, {**_LARGE, "kappa": 1e3}),
     "mixed_units": (quadratics.mixed_units, {}),
     "bilinear_game": (concave.bilinear_game, {}),
