@@ -30,7 +30,7 @@ from neada.problems.couplings import (
 from neada.problems.domains import entropic, half_circle, log_barrier, orthant_entropic
 from neada.problems.games import dirac_gan, nonconvex_pl, stackelberg
 from neada.problems.paper import mccormick, quadratic
-from neada.problems.quadratics import mixed_units, nc_sc_quadratic
+from neada.problems.quadratics import gaussian_quadratic, mixed_units, nc_sc_quadratic
 from neada.problems.regression import (
     auc_maximization,
     fair_logistic,
@@ -51,6 +51,7 @@ __all__ = [
     "dirac_gan",
     "entropic",
     "fair_logistic",
+    "gaussian_quadratic",
     "half_circle",
     "lagrangian",
     "log_barrier",

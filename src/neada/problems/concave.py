@@ -166,7 +166,8 @@ def box_game(*, dim: int = 5, interior: int = 3, seed: int = 0) -> Problem:
     check_number("dim", dim, above=interior, strict=False, whole=True)
     generator = random_generator(seed)
     matrix = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
-    x_star, y_star = torch.rand(2, dim, generator=generator, dtype=torch.float64) - 0.5
+    x_star = torch.rand(dim, generator=generator, dtype=torch.float64) - 0.5
+    y_star = torch.rand(dim, generator=generator, dtype=torch.float64) - 0.5
     x_star[interior:], y_star[interior:] = x_star[interior:].sign(), y_star[interior:].sign()
     linear_x, linear_y = -matrix @ y_star, -matrix.T @ x_star
     linear_x[interior:] -= 0.5 * x_star[interior:]
