@@ -8,10 +8,10 @@ import torch
 
 from neada import problems
 from neada.problems import Problem
-from neada.problems.zoo import SECOND
 from neada.sets import Box, HalfSpace, L1Ball, L2Ball, Simplex
 
-ZOO = {name: problems.make(name) for name in dict.fromkeys((*problems.names(), *SECOND))}
+SECOND = [name for name in problems.names() if name not in problems.names(hard=False)]
+ZOO = {name: problems.make(name) for name in problems.names()}
 FACTORIES = [name for name in problems.__all__ if name not in {"Problem", "make", "names"}]
 all_problems = pytest.mark.parametrize("problem", ZOO.values(), ids=ZOO)
 RESPONSIVE = {name: problem for name, problem in ZOO.items() if problem.best_response is not None}

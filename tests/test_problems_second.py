@@ -13,8 +13,8 @@ from scipy.optimize import linprog, minimize, nnls
 
 from neada import problems
 from neada.problems import Problem
-from neada.problems.zoo import SECOND
 
+SECOND = [name for name in problems.names() if name not in problems.names(hard=False)]
 ZOO = {name: problems.make(name) for name in SECOND}
 OF_QUADRATICS = ("nc_sc", "gaussian", "mixed", "bilinear", "product")
 QUADRATIC = [name for name in SECOND if name.startswith(OF_QUADRATICS)]

@@ -9,10 +9,9 @@ from scipy.optimize import minimize
 
 from neada import problems
 from neada.problems import Problem
-from neada.problems.zoo import SECOND
 
 # The second part of the zoo has its own answers, in test_problems_second.py.
-FREE = [name for name in problems.names() if name not in ("wrm_logistic", *SECOND)]
+FREE = [name for name in problems.names(hard=False) if name != "wrm_logistic"]
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:

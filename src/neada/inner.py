@@ -47,12 +47,14 @@ class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
     """A method has tried everything it knows; the sentence says what did not work.
 
     Attributes:
-        is_maximum: False if y was seen not to be a maximum, because f curves upwards there.
+        kind: "stalled", or what was seen: f "curves up" in y, or a player "runs away".
     """
 
-    def __init__(self, sentence: str, is_maximum: bool = True) -> None:
+    def __init__(
+        self, sentence: str, kind: Literal["stalled", "curves up", "runs away"] = "stalled"
+    ) -> None:
         super().__init__(sentence)
-        self.is_maximum = is_maximum
+        self.kind = kind
 
 
 @dataclass

@@ -8,7 +8,7 @@ from neada.checks import check_choice
 from neada.problems import concave, couplings, domains, games, paper, quadratics, regression
 from neada.problems.base import Problem
 
-__all__ = ["SECOND", "make", "names"]
+__all__ = ["make", "names"]
 
 _Entry = tuple[Callable[..., Problem], dict[str, Any]]
 
@@ -56,20 +56,22 @@ _SECOND: dict[str, _Entry] = {
 
 _ZOO = {**_FIRST, **_SECOND}
 
-# Harder ones, which `make` knows and `names` does not list: the default does not solve all yet.
-SECOND = tuple(_SECOND)
 
+def names(*, hard: bool = True) -> list[str]:
+    """The names of the problems of the zoo.
 
-def names() -> list[str]:
-    """The names of the problems of the zoo, without `SECOND`."""
-    return list(_FIRST)
+    Args:
+        hard: Whether those are among them that are ill-conditioned, concave in y without strength,
+            or defined only on a part of the space.
+    """
+    return list(_ZOO if hard else _FIRST)
 
 
 def make(name: str, **options: Any) -> Problem:
     """The problem of that name.
 
     Args:
-        name: One of `names()` or `SECOND`.
+        name: One of `names()`.
         options: Keyword arguments of the factory, instead of the zoo's.
 
     Raises:

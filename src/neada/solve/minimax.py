@@ -130,6 +130,13 @@ _LOOK_EVERY = 10  # outer steps between two looks at how far out the players are
 _PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
 
 
+_SEEN = {
+    "stalled": Status.STALLED,
+    "curves up": Status.NOT_A_MAXIMUM,
+    "runs away": Status.DIVERGED,
+}
+
+
 class Solve:
     """A stepper on its way to a stationary point, watched and judged."""
 
@@ -183,7 +190,7 @@ class Solve:
         except BudgetExhausted:
             status = Status.BUDGET
         except NoProgress as reason:
-            status = Status.STALLED if reason.is_maximum else Status.NOT_A_MAXIMUM
+            status = _SEEN[reason.kind]
         except FloatingPointError:
             far = not self.size() <= _FAR * self.start_size
             status = Status.DIVERGED if far else Status.NON_FINITE

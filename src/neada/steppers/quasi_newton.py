@@ -94,6 +94,7 @@ class _Side:
         self.home = home
         self.pairs = _Pairs(history)
         self.spectral = 1.0  # the step size of a projected gradient step, for sets that are no box
+        self._reach = 1.0  # the length of a step without pairs: it doubles where f curves down
 
     @property
     def is_box(self) -> bool:
@@ -140,7 +141,7 @@ class _Side:
             if _dot(found, gradient) < -1e-14 * _norm(found) * _norm(gradient):
                 return found
         steepest = -gradient if free is None else -gradient * free
-        return steepest * min(1.0, 1.0 / max(_norm(steepest), 1e-300))
+        return steepest * min(max(1.0, self._reach), self._reach / max(_norm(steepest), 1e-300))
 
     def moved_to(self, point: Tensor, direction: Tensor, length: float) -> Tensor:
         """A trial point; on a box the path is bent along its border."""
@@ -151,6 +152,7 @@ class _Side:
         """Take a step and the change of the gradient along it into account."""
         self.pairs.add(moved, changed)
         product = _dot(moved, changed)
+        self._reach = 1.0 if product > 0.0 else min(2.0 * self._reach, 1e10)
         longer = _dot(moved, moved) / product if product > 0.0 else 4.0 * self.spectral
         self.spectral = min(max(longer, 1e-10), 1e10)
 
@@ -179,7 +181,7 @@ class _AtY(NamedTuple):
     value: float
     gradient: Tensor
     norm: float
-    end: Literal["accurate", "not finite", "runs away", "curves up", "stuck"]
+    end: Literal["accurate", "at rounding", "not finite", "runs away", "curves up", "stuck"]
 
 
 class QuasiNewtonNeAda(DirectStepper):
@@ -290,8 +292,11 @@ class QuasiNewtonNeAda(DirectStepper):
             found = self._search_y(y, value, max(recent[-5:]), gradient, direction)
             if found is None:
                 num_stuck += 1
+                slope = abs(_dot(direction, gradient))
                 side.forget(gradient)
                 value, gradient = self._y_gradient(y)  # the graph is wanted at y
+                if slope <= 10.0 * self._rounding * abs(value):
+                    return _AtY(y, value, gradient, norm, "at rounding")
                 if num_stuck > 2:
                     return _AtY(y, value, gradient, norm, "stuck")
                 continue
@@ -354,7 +359,7 @@ class QuasiNewtonNeAda(DirectStepper):
                 self._prox *= _SHRINK_PROX
                 self._y.pairs.clear()
             if not self._prox > 1e-12:
-                raise NoProgress("y cannot be held by a proximal term")
+                raise NoProgress("y runs away however it is held: f has no maximum", "runs away")
             goal = 0.1 * min(self._prox * distance, goal) if distance > 0.0 else 0.1 * goal
             moved = distance
 
@@ -372,7 +377,7 @@ class QuasiNewtonNeAda(DirectStepper):
             at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
             yield self._true_norms(at, norm)
             if at.end == "curves up" and self._prox:
-                raise NoProgress("f curves upwards in y", is_maximum=False)
+                raise NoProgress("f curves upwards in y", "curves up")
             if at.end in ("runs away", "curves up") or (at.end == "stuck" and not self._prox):
                 return "y is stuck" if at.end == "stuck" else "y runs away"
             if norm <= goal and at.norm <= goal:
@@ -380,6 +385,9 @@ class QuasiNewtonNeAda(DirectStepper):
             found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
             if found is None:
                 num_doubts += 1
+                slope = abs(_dot(self._x.direction(x, gradient), gradient))
+                if num_doubts > 1 and slope <= 10.0 * self._rounding * abs(at.value):
+                    raise NoProgress("a step of x would change f by less than rounding does")
                 if num_doubts > _DOUBTS:
                     return "no step passes"
                 self.theta *= 1e-2
@@ -437,7 +445,8 @@ class QuasiNewtonNeAda(DirectStepper):
                 curvature = self._y.pairs.least_curvature
                 gap = 0.5 * trial.norm**2 / curvature if curvature > 0.0 else 0.0
                 rise = -trial.value - value
-                if rise > _ARMIJO * predicted or gap <= 0.1 * abs(rise) or trial.end == "stuck":
+                enough = gap <= 0.1 * abs(rise) or trial.end != "accurate"
+                if enough or rise > _ARMIJO * predicted:
                     break
                 trial = self._maximize(trial.y, 0.1 * trial.norm)
             if rise <= _ARMIJO * predicted:
