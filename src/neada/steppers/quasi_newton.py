@@ -304,8 +304,9 @@ class QuasiNewtonNeAda(DirectStepper):
             moved, changed = new - y, new_gradient - gradient
             side.learn(moved, changed)
             num_up = num_up + 1 if side.home is None and _dot(moved, changed) < 0.0 else 0
-            straight = side.home is None or side.is_box
-            straight = straight and _norm(changed) <= 1e-10 * _norm(gradient)
+            visible = abs(_dot(moved, gradient)) > 10.0 * self._rounding * abs(value)
+            straight = visible and _norm(changed) <= 1e-10 * _norm(gradient)
+            straight = straight and (side.home is None or side.is_box)
             num_straight = num_straight + 1 if straight else 0
             y, value, gradient = new, new_value, new_gradient
             recent.append(value)
