@@ -21,7 +21,7 @@ __all__ = ["Lagrangian", "minimize"]
 # method of multipliers, which has to be large enough where the problem is not convex.
 _WEIGHTS = (0.1, 0.01, 1.0, 1e-3)
 _LOW = 1e10  # the objective has no bound when it is this many times below its start
-_RAY = tuple(10.0**k for k in range(13))  # how far along a ray that is looked for
+_STRIDES = 14  # each ten times as long as the one before, to see whether that is so
 _WORDS = {
     Status.CONVERGED: "the KKT conditions hold within the tolerance",
     Status.STALLED: (
@@ -70,10 +70,15 @@ class _Problem:
         """The objective plus multipliers times constraints; y is a dummy if there are none."""
         value: Tensor = self.objective(x)
         if not self.constraints:
-            return value - 0.5 * y.square()
+            return value - 0.5 * y.square()  # type: ignore[no-any-return]
         for name, constraint in self.constraints.items():
             value = value + (y[name] * constraint(x)).sum()
         return value
+
+    def shortfall(self, x: Any, y: Tensor) -> Tensor:
+        """Half the sum of squared violations; y is a dummy."""
+        halves = [0.5 * violation.square().sum() for violation in self.violations(x)]
+        return torch.stack(halves).sum() - 0.5 * y.square()
 
     def violations(self, x: Any) -> list[Tensor]:
         """By how much every constraint is missed, without a sign for inequalities."""
@@ -82,6 +87,7 @@ class _Problem:
             for name, constraint in self.constraints.items()
         ]
 
+    @torch.no_grad()
     def violation(self, x: Any) -> float:
         """The largest violation of a single constraint."""
         return max((float(v.abs().max()) for v in self.violations(x)), default=0.0)
@@ -111,22 +117,8 @@ class _Problem:
         """Multipliers as tensors by the kind of constraint, or the dummy."""
         dtype, device = self.kind
         if not self.constraints:
-            return torch.tensor(0.0, dtype=dtype, device=device)
+            return torch.tensor(y, dtype=dtype, device=device)
         return {name: torch.tensor(part, dtype=dtype, device=device) for name, part in y.items()}
-
-    @torch.no_grad()
-    def is_unbounded(self, through: list[Tensor], tol: float) -> bool:
-        """Whether the objective falls without end on the ray from the start through a point."""
-        for length in _RAY:
-            for leaf, start, point in zip(self.form.leaves, self.start, through, strict=True):
-                leaf.copy_(start + length * (point - start))
-            if self.x_set is not None:
-                self.x_set.project_(self.form.leaves)
-            x = self.form.for_fun()
-            size = 1.0 + math.sqrt(float(tensors.squared_norm(self.form.leaves)))
-            if float(self.objective(x)) < self.low and self.violation(x) <= tol * size:
-                return True
-        return False
 
 
 def _checked(name: str, value: object, needs_x: bool = True) -> Tensor:
@@ -160,7 +152,8 @@ class _Search:
         self.history = History()
         self.best: tuple[float, Any, Any, float, KKT] | None = None
         self.present: Any = None  # the players' x, as the objective gets it
-        self.last = problem.start
+        self.earlier = self.mark = self.last = problem.start  # on the way of x
+        self.num_looks = 0
         self.fell = False
 
     def run(self) -> MinimizeResult:
@@ -171,7 +164,7 @@ class _Search:
             status = self.attempt(start, weight)
             if status in (Status.CONVERGED, Status.BUDGET, Status.INTERRUPTED):
                 break
-            if self.problem.is_unbounded(self.last, self.tol):
+            if self.is_unbounded():
                 status = Status.UNBOUNDED
                 break
             if i == 0 and self.problem.constraints:
@@ -218,17 +211,18 @@ class _Search:
             value: Tensor = fun(x, y)
             return value
 
+        of_lagrangian = fun == self.problem.lagrangian
         result = minimax(
             *(remembering, x, y),
             x_set=self.problem.x_set,
             y_set=y_set,
             tol=tol,
             max_calls=max(self.max_calls - self.calls, 1),
-            callback=self.look,
+            callback=self.look if of_lagrangian else None,
             progress=self.progress,
             options={"prox": weight},
         )
-        for name, column in vars(result.history).items():
+        for name, column in vars(result.history).items() if of_lagrangian else ():
             before = self.calls if name == "calls" else 0
             getattr(self.history, name).extend(entry + before for entry in column)
         self.calls += result.total_calls
@@ -237,26 +231,52 @@ class _Search:
     def look(self, info: StepInfo) -> bool:
         """After a step: where x is, and whether the objective has fallen out of sight."""
         self.last = read_form(self.present, "x", self.problem.kind).leaves
+        self.num_looks += 1
+        if self.num_looks.bit_count() == 1:
+            self.earlier, self.mark = self.mark, self.last
         with torch.no_grad():
             self.fell = float(self.problem.objective(self.present)) < self.problem.low
         return self.fell or bool(self.callback is not None and self.callback(info))
 
     def feasible_point(self) -> Any:
-        """A point that satisfies the constraints, or nearly; None if there is none around."""
-
-        def shortfall(x: Any, y: Tensor) -> Tensor:
-            halves = [0.5 * v.square().sum() for v in self.problem.violations(x)]
-            return torch.stack(halves).sum() - 0.5 * y.square()
-
+        """A point that satisfies the constraints, or may; None if there is none around."""
         assert self.best is not None
-        tol = 0.1 * self.tol
         for start in (self.problem.x0, self.best[1]):
-            result = self.solve(shortfall, start, 0.0, tol)
+            result = self.solve(self.problem.shortfall, start, 0.0, 0.1 * self.tol)
             point = read_form(result.x, "x", self.problem.kind).for_fun()
             violation = self.problem.violation(point)
             if not (result.success and violation > 1e3 * max(self.tol, result.grad_norm_x)):
                 return result.x
         return None
+
+    def is_unbounded(self) -> bool:
+        """Whether the objective falls without end: ever longer strides, back to the constraints."""
+        problem, eps = self.problem, torch.finfo(self.problem.kind.dtype).eps
+        here, place = self.earlier, self.last
+        for _ in range(_STRIDES):
+            step = [10.0 * (new - old) for new, old in zip(place, here, strict=True)]
+            here = place
+            place = [(old + s).detach() for old, s in zip(here, step, strict=True)]
+            if problem.x_set is not None:
+                place = problem.x_set.project(place)
+            if not all(bool(leaf.isfinite().all()) for leaf in place):
+                return False
+            with torch.no_grad():
+                tensors.copy_(problem.form.leaves, place)
+            slack = self.tol + 100.0 * eps * math.sqrt(float(tensors.squared_norm(place)))
+            if problem.violation(problem.form.for_fun()) > slack:
+                start = problem.form.give_back(problem.form.leaves)
+                x = self.solve(problem.shortfall, start, 0.0, 0.1 * self.tol).x
+                place = read_form(x, "x", problem.kind).leaves
+                with torch.no_grad():
+                    tensors.copy_(problem.form.leaves, place)
+            point = problem.form.for_fun()
+            if not problem.violation(point) <= slack:
+                return False
+            with torch.no_grad():
+                if float(problem.objective(point)) < problem.low:
+                    return True
+        return False
 
     def finish(self, status: Status) -> MinimizeResult:
         """The best point, with its multipliers."""
