@@ -20,6 +20,7 @@ __all__ = ["Lagrangian", "minimize"]
 # Proximal weights of y, one after the other if a solve fails: 1 / weight is the penalty of the
 # method of multipliers, which has to be large enough where the problem is not convex.
 _WEIGHTS = (0.1, 0.01, 1.0, 1e-3)
+_STEEP = 10.0  # functions with larger gradients at the start are scaled
 _LOW = 1e10  # the objective has no bound when it is this many times below its start
 _STRIDES = 14  # each ten times as long as the one before, to see whether that is so
 _WORDS = {
@@ -65,15 +66,27 @@ class _Problem:
         self.low = -_LOW * (1.0 + abs(value.item()))
         values = {name: _checked(name, c(x)) for name, c in self.constraints.items()}
         self.y0 = {name: torch.zeros_like(value).tolist() for name, value in values.items()}
+        # Both are divided by how steep they are at the start, where they are steep.
+        steep = [self._slope(c) / math.sqrt(c.numel()) for c in values.values()]
+        self.unit = max(1.0, self._slope(value) / _STEEP)
+        self.constraint_unit = max(1.0, max(steep, default=0.0) / _STEEP)
 
-    def lagrangian(self, x: Any, y: Any) -> Tensor:
-        """The objective plus multipliers times constraints; y is a dummy if there are none."""
-        value: Tensor = self.objective(x)
-        if not self.constraints:
-            return value - 0.5 * y.square()  # type: ignore[no-any-return]
+    def _slope(self, values: Tensor) -> float:
+        """The norm of the gradient of a sum."""
+        if not values.requires_grad:
+            return 0.0
+        gradients = torch.autograd.grad(
+            values.sum(), self.form.leaves, allow_unused=True, materialize_grads=True
+        )
+        slope = math.sqrt(float(tensors.squared_norm(list(gradients))))
+        return slope if math.isfinite(slope) else 0.0
+
+    def scaled(self, x: Any, y: Any) -> Tensor:
+        """The Lagrangian in units of the gradients; y is a dummy if there are no constraints."""
+        value: Tensor = self.objective(x) / self.unit
         for name, constraint in self.constraints.items():
-            value = value + (y[name] * constraint(x)).sum()
-        return value
+            value = value + (y[name] * constraint(x)).sum() / self.constraint_unit
+        return value if self.constraints else value - 0.5 * torch.as_tensor(y).square()
 
     def shortfall(self, x: Any, y: Tensor) -> Tensor:
         """Half the sum of squared violations; y is a dummy."""
@@ -96,8 +109,10 @@ class _Problem:
         """The objective and the residuals of the KKT conditions, of a point as the user has it."""
         form = read_form(x, "x", self.kind)
         point = form.for_fun()
-        multipliers = self.as_tensors(y)
-        total = self.lagrangian(point, multipliers)
+        multipliers = self.multipliers(y)
+        total = self.objective(point)
+        for name, constraint in self.constraints.items():
+            total = total + (multipliers[name] * constraint(point)).sum()
         gradients = list(
             torch.autograd.grad(total, form.leaves, allow_unused=True, materialize_grads=True)
         )
@@ -113,12 +128,14 @@ class _Problem:
             stationarity = math.sqrt(float(tensors.squared_norm(gradients)))
             return value, KKT(stationarity, self.violation(point), max(products, default=0.0))
 
-    def as_tensors(self, y: Any) -> Any:
-        """Multipliers as tensors by the kind of constraint, or the dummy."""
+    def multipliers(self, y: Any) -> dict[str, Tensor]:
+        """The multipliers by the kind of constraint, in the user's units."""
         dtype, device = self.kind
-        if not self.constraints:
-            return torch.tensor(y, dtype=dtype, device=device)
-        return {name: torch.tensor(part, dtype=dtype, device=device) for name, part in y.items()}
+        factor = self.unit / self.constraint_unit
+        return {
+            name: factor * torch.tensor(y[name], dtype=dtype, device=device)
+            for name in self.constraints
+        }
 
 
 def _checked(name: str, value: object, needs_x: bool = True) -> Tensor:
@@ -177,12 +194,13 @@ class _Search:
 
     def attempt(self, x: Any, weight: float) -> Status:
         """Solve from a point, more accurately if the multipliers are large."""
-        problem, tol = self.problem, self.tol
+        problem = self.problem
+        tol = self.tol / max(problem.unit, problem.constraint_unit)
         y: Any = problem.y0 if problem.constraints else 0.0
         y_set = {"inequality": NonNegative(), "equality": None}
         while True:
             result = self.solve(
-                *(problem.lagrangian, x, y, tol),
+                *(problem.scaled, x, y, tol),
                 y_set={name: y_set[name] for name in y} if problem.constraints else None,
                 weight=weight,
             )
@@ -211,7 +229,7 @@ class _Search:
             value: Tensor = fun(x, y)
             return value
 
-        of_lagrangian = fun == self.problem.lagrangian
+        of_lagrangian = fun == self.problem.scaled
         result = minimax(
             *(remembering, x, y),
             x_set=self.problem.x_set,
@@ -282,7 +300,7 @@ class _Search:
         """The best point, with its multipliers."""
         assert self.best is not None
         _, x, y, value, kkt = self.best
-        multipliers = self.problem.as_tensors(y) if self.problem.constraints else {}
+        multipliers = self.problem.multipliers(y)
         return MinimizeResult(
             x,
             value,
