@@ -202,7 +202,8 @@ def test_hock_schittkowski(number: int) -> None:
 @pytest.mark.parametrize("number", [10, 11, 12, 22, 35, 39, 40, 43, 65, 71])
 def test_scipy_agrees(number: int) -> None:
     problem = HOCK_SCHITTKOWSKI[number]
-    methods = ("SLSQP", "trust-constr") if number in (12, 22, 43) else ("SLSQP",)
+    # On problem 22 trust-constr reports success at 1.0003; the minimum is 1.
+    methods = ("SLSQP",) if number == 22 else ("SLSQP", "trust-constr")
     for method in methods:
         theirs = by_scipy(problem, method)
         np.testing.assert_allclose(theirs.fun, solve(problem).fun, rtol=1e-4)
