@@ -160,7 +160,7 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
-def _neada(players: Players, theta: float = 1e-4, history: int = 20) -> Stepper:
+def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float = 0.0) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
     if not players.rowwise:
@@ -168,6 +168,7 @@ def _neada(players: Players, theta: float = 1e-4, history: int = 20) -> Stepper:
             *(players.x, players.y, players.tol),
             theta=theta,
             history=history,
+            prox=prox,
             x_set=players.x_set,
             y_set=players.y_set,
         )

@@ -4,7 +4,7 @@ import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,16 @@ from torch import Tensor
 
 from neada.solve.points import is_numeric
 
-__all__ = ["History", "MinimaxResult", "Status", "plain", "worst"]
+__all__ = [
+    "KKT",
+    "History",
+    "MinimaxResult",
+    "MinimizeResult",
+    "Multipliers",
+    "Status",
+    "plain",
+    "worst",
+]
 
 
 class Status(Enum):
@@ -47,6 +56,14 @@ class Status(Enum):
     NOT_A_MAXIMUM = (
         "f curves upwards in y, so y is no maximum: f is not concave in y there; bound y with "
         "y_set, or start elsewhere"
+    )
+    INFEASIBLE = (
+        "no point near here satisfies the constraints: their violation is as small as it gets; "
+        "check signs (inequality(x) <= 0), loosen a constraint, or start elsewhere"
+    )
+    UNBOUNDED = (
+        "the objective falls without end where the constraints hold: check its sign, or bound x "
+        "with x_set or a constraint"
     )
     INTERRUPTED = "interrupted; the best point so far is returned"
 
@@ -140,6 +157,79 @@ class MinimaxResult:
 
         title = f"{_status_words(self.status)} after {self.total_calls} calls"
         return history_figure(self.to_numpy(), self.tol if tol is None else tol, title)
+
+
+class Multipliers(NamedTuple):
+    """The multipliers of both kinds of constraints, in the constraints' shapes; None without."""
+
+    inequality: Tensor | None
+    equality: Tensor | None
+
+
+class KKT(NamedTuple):
+    """How far a point is from the conditions of Karush, Kuhn and Tucker.
+
+    Attributes:
+        stationarity: The norm of the Lagrangian's x gradient (of its mapping, with an `x_set`).
+        violation: The largest of the violations of single constraints.
+        complementarity: The largest product of a multiplier with its inequality, absolutely.
+    """
+
+    stationarity: float
+    violation: float
+    complementarity: float
+
+
+@dataclass(frozen=True)
+class MinimizeResult:
+    """The answer of `minimize`.
+
+    Attributes:
+        x: The point, in the form of the start.
+        fun: The objective there.
+        success: Whether all three numbers of `kkt` are at most the tolerance.
+        status: How it ended.
+        message: The same in words, with advice.
+        multipliers: Of the inequalities (not negative) and of the equations.
+        violation: The largest violation of a constraint.
+        kkt: Stationarity, violation and complementarity, by a fresh evaluation.
+        calls: Gradients of both players of the Lagrangian that were evaluated.
+        history: One entry per step of x; the norm of y is that of the constraints.
+        tol: The tolerance that was asked for.
+
+    Example:
+        >>> from neada import minimize
+        >>> minimize(lambda x: x @ x, [3.0, 0.0], equality=lambda x: x.sum() - 1)
+    """
+
+    x: Any
+    fun: float
+    success: bool
+    status: Status
+    message: str
+    multipliers: Multipliers
+    violation: float
+    kkt: KKT
+    calls: int
+    history: History
+    tol: float
+
+    def __repr__(self) -> str:
+        rows = {
+            "status": self.status.name,
+            "success": str(self.success),
+            "message": _wrapped(self.message),
+            "fun": _short(self.fun),
+            "x": _short(self.x),
+            **{
+                f"multipliers.{kind}": _short(values)
+                for kind, values in self.multipliers._asdict().items()
+                if values is not None
+            },
+            **{name: _short(number) for name, number in self.kkt._asdict().items()},
+            "calls": str(self.calls),
+        }
+        return _table(rows)
 
 
 def plain(number: Any) -> Any:

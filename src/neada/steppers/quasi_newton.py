@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from neada.checks import check_number
 from neada.inner import NoProgress
 from neada.scalars import Scalar
 from neada.sets import Set
@@ -205,6 +206,7 @@ class QuasiNewtonNeAda(DirectStepper):
         tol: Both norms are wanted this small.
         theta: The accuracy of y relative to x; it shrinks when no step of x passes.
         history: How many pairs L-BFGS keeps.
+        prox: The proximal weight to begin with; 0 begins without one.
         x_set: Where x lives.
         y_set: Where y lives.
     """
@@ -219,17 +221,19 @@ class QuasiNewtonNeAda(DirectStepper):
         *,
         theta: float = 1e-4,
         history: int = 20,
+        prox: float = 0.0,
         x_set: Set | None = None,
         y_set: Set | None = None,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set)
         self._check_positive(tol=tol, theta=theta, history=history)
+        check_number("prox", prox, strict=False)
         self.tol = tol
         self.theta = theta
         self._x = _Side(self._players["x"], x_set, history)
         self._y = _Side(self._players["y"], y_set, history)
         self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
-        self._prox = 0.0
+        self._prox = prox
         self._center = self._y.read()
         self._closure: Closure | None = None
         self._graph: Tensor | None = None
@@ -343,13 +347,14 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _solve(self) -> "_Run":
         """Without a proximal term, then with one; yields value and norms of f at the players."""
-        goal = 0.5 * self.tol
-        end = yield from self._descend(goal)
-        start, self._prox, goal, moved = self._center, 1.0, 1e-2, math.inf
-        y = start if end == "y runs away" else self._y.read()
-        self._y.write(y)
-        self._x.pairs.clear()
-        self._y.pairs.clear()
+        if not self._prox:
+            end = yield from self._descend(0.5 * self.tol)
+            if end == "y runs away":
+                self._y.write(self._center)
+            self._prox = 1.0
+            self._x.pairs.clear()
+            self._y.pairs.clear()
+        goal, moved = 1e-2, math.inf
         while True:
             self._center = self._y.read()
             end = yield from self._descend(max(0.1 * self.tol, goal))
