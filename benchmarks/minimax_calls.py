@@ -202,7 +202,9 @@ def calls_section(plan: Plan, cells: dict[tuple[str, str], Any]) -> list[str]:
         "| last edition | best lr_x | best lr_y / lr_x |",
         "|---|" + "---:|" * 8,
     ]
-    over_gda, over_scipy, too_many = [], [], []
+    over_gda: list[float] = []
+    over_scipy: list[float] = []
+    too_many: list[str] = []
     solved = {DEFAULT: 0, TUNED: 0, SCIPY: 0}
     for name in plan.problems:
         own, scipy, gda = cells[DEFAULT, name], cells[SCIPY, name], cells.get((TUNED, name))

@@ -85,7 +85,7 @@ def scipy_section(names: list[str], tol: float, rounds: int) -> list[str]:
     medians = {}
     for name in names:
         problem = problems.make(name)
-        sets = {"x_set": problem.x_set, "y_set": problem.y_set}
+        sets: dict[str, Any] = {"x_set": problem.x_set, "y_set": problem.y_set}
         own, other = [], []
         for round_ in range(rounds + 1):
             begin = time.perf_counter()
