@@ -25,7 +25,6 @@ from torch import Tensor
 
 import neada
 from neada import problems
-from neada.problems.zoo import SECOND
 from neada.sets import Set
 
 TOL = 1e-6
@@ -289,7 +288,7 @@ def main() -> None:
             )
     torch.set_num_threads(1)
     methods = [info.name for info in neada.methods() if info.name != DEFAULT]
-    zoo = dict.fromkeys([*problems.names(), *SECOND])
+    zoo = problems.names()
     plan = Plan(
         methods,
         [name for name in zoo if problems.make(name).deterministic],

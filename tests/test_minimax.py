@@ -290,3 +290,21 @@ def test_rows_may_be_numbers(options: dict) -> None:
         torch.testing.assert_close(result.x, torch.full_like(start, 0.5))
     elif "noise" in options:
         assert bool((result.x - 0.5).abs().max() < 0.2)
+
+
+def test_a_minimum_inside_a_set_is_no_maximum() -> None:
+    result = minimax(lambda x, y: x**2 + y**2, 0.0, 0.0, y_set=sets.Box(-1.0, 1.0))
+    assert result.status is Status.NOT_A_MAXIMUM
+    at_the_border = minimax(lambda x, y: x**2 + y**2, 0.0, 0.5, y_set=sets.Box(-1.0, 1.0))
+    assert at_the_border.status is Status.CONVERGED
+    assert at_the_border.y == 1.0
+
+
+@pytest.mark.parametrize("kappa", [1e2, 1e3, 1e4, 1e5])
+@pytest.mark.parametrize("seed", range(4))
+def test_ill_conditioned_quadratics_are_solved(kappa: float, seed: int) -> None:
+    problem = problems.make("gaussian_quadratic_kappa1e4", kappa=kappa, seed=seed)
+    result = minimax(problem.fun, problem.x0, problem.y0)
+    assert result.status is Status.CONVERGED
+    assert max(float(norm) for norm in problem.stationarity(result.x, result.y)) <= 1e-6
+    assert result.total_calls <= 3000

@@ -339,12 +339,31 @@ class Solve:
         return at_x.value, sqrt(at_x.mapping_sq), sqrt(at_y.mapping_sq)
 
     def y_is_no_maximum(self) -> bool:
-        """Whether f curves upwards in y at the answer, along tensors that have no set.
+        """Whether f curves upwards in y at the answer, along tensors that are free to move.
 
-        On a set it would prove nothing: the maximum may lie on its border.
+        Those are without a set, or inside of theirs: on its border curvature proves nothing.
         """
-        free = [tensor for tensor, home in self.stepper.sets("y") if home is None]
+        players = self.stepper.sets("y")
+        inside = all(home is None for _, home in players) or self.y_is_inside()
+        free = [tensor for tensor, home in players if home is None or inside]
         return bool(free) and curves_upwards(self.closure(), free)
+
+    def y_is_inside(self) -> bool:
+        """Whether small moves of y in a few random directions stay in its sets."""
+        homes = {id(home): home for _, home in self.stepper.sets("y") if home is not None}
+        generator = torch.Generator().manual_seed(0)
+        for home in homes.values():
+            point = [t.detach() for t, other in self.stepper.sets("y") if other is home]
+            for _ in range(4):
+                moved = [
+                    p + 1e-6 * (1.0 + p.abs()) * torch.randn(p.shape, generator=generator).to(p)
+                    for p in point
+                ]
+                if any(
+                    not torch.equal(m, q) for m, q in zip(moved, home.project(moved), strict=True)
+                ):
+                    return False
+        return True
 
     def advice(self, status: Status) -> str:
         """What the inner loops have in common, where that explains a failure."""
