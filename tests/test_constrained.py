@@ -199,6 +199,7 @@ def test_hock_schittkowski(number: int) -> None:
         assert (result.multipliers.inequality >= 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:delta_grad")  # trust-constr, of linear functions
 @pytest.mark.parametrize("number", [10, 11, 12, 22, 35, 39, 40, 43, 65, 71])
 def test_scipy_agrees(number: int) -> None:
     problem = HOCK_SCHITTKOWSKI[number]
