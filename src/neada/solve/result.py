@@ -199,7 +199,9 @@ class MinimizeResult:
 
     Example:
         >>> from neada import minimize
-        >>> minimize(lambda x: x @ x, [3.0, 0.0], equality=lambda x: x.sum() - 1)
+        >>> result = minimize(lambda x: x @ x, [3.0, 0.0], equality=lambda x: x.sum() - 1)
+        >>> result.success, [round(v, 4) for v in result.x]
+        (True, [0.5, 0.5])
     """
 
     x: Any
