@@ -177,6 +177,7 @@ def test_public_names_are_the_decided_ones() -> None:
     }
     functions = {
         *("__version__", "constrain", "make_stepper", "methods", "minimax", "MinimaxResult"),
+        *("minimize", "MinimizeResult", "Lagrangian"),
         *("Status", "Players", "BudgetExhausted", "NonFiniteGradient"),
     }
     assert set(neada.__all__) == modules | functions | set(neada.steppers.__all__)

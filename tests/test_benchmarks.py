@@ -28,20 +28,31 @@ def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> Non
     assert result.stderr == ""  # progress is for terminals
     page = page_file.read_text()
     assert result.stdout == page + "\n"
-    assert cells(page, "Calls to 1e-06", "problem")[:2] == ["neada", "GDA, tuned"]
+    calls = "Calls to 1e-06"
+    assert cells(page, calls, "problem")[:3] == ["neada", "GDA, tuned", "nested scipy"]
     # The counts of grid-tuned GDA that were known before there was a benchmark.
-    assert cells(page, "Calls to 1e-06", "quadratic")[1] == "8"
-    assert cells(page, "Calls to 1e-06", "mccormick")[1] == "40"
-    assert cells(page, "Calls to 1e-06", "solved of 3")[:2] == ["3", "3"]
+    assert cells(page, calls, "quadratic")[1] == "8"
+    assert cells(page, calls, "mccormick")[1] == "40"
+    assert cells(page, calls, "mixed_units")[1:3] == ["", "74"]  # scipy's was known, too
+    assert cells(page, calls, "ball_constrained")[2] == "-"  # scipy has no balls
+    assert cells(page, calls, "solved")[:3] == ["4 of 4", "3 of 3", "3 of 4"]
     assert "Unsolved by the default: 0." in page
+    assert "last edition plus 40: none." in page
     assert "Rows solved: 20 of 20." in page
-    assert page.count("Target (") == 3
-    product = 1.0
-    for name in ("quadratic", "mccormick", "ball_constrained"):
-        own, best = cells(page, "Calls to 1e-06", name)[:2]
-        product *= int(own) / int(best)
-    mean = float(page.split("that both solve: ")[1].split(". ")[0])
-    assert mean == pytest.approx(product ** (1 / 3), abs=1e-3)
+    assert page.count("Target (") == 7
+    assert cells(page, "Every other method", "problem") == ["gda", "tiada"]
+    for column, words, names in (
+        (1, "that both solve: ", ("quadratic", "mccormick", "ball_constrained")),
+        (2, "that scipy solves: ", ("quadratic", "mccormick", "mixed_units")),
+    ):
+        product = 1.0
+        for name in names:
+            row = cells(page, calls, name)
+            product *= int(row[0]) / int(row[column])
+        mean = float(page.split(words)[1].split(". ")[0])
+        assert mean == pytest.approx(product ** (1 / 3), abs=1e-3)
+    for name in ("quadratic", "mccormick", "mixed_units"):
+        assert float(cells(page, "Time per call", name)[2]) > 0.0
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     )
     from neada.inner import BudgetExhausted
     from neada.optim.constrain import constrain
+    from neada.solve.constrained import Lagrangian, minimize
     from neada.solve.methods import Players, make_stepper, methods
     from neada.solve.minimax import minimax
-    from neada.solve.result import MinimaxResult, Status
+    from neada.solve.result import MinimaxResult, MinimizeResult, Status
     from neada.steppers import (
         AdaGDA,
         AdaptiveExtragradient,
@@ -55,7 +56,9 @@ __all__ = [
     "Alternating",
     "BudgetExhausted",
     "Extragradient",
+    "Lagrangian",
     "MinimaxResult",
+    "MinimizeResult",
     "NeAda",
     "NonFiniteGradient",
     "OptimisticGDA",
@@ -79,6 +82,7 @@ __all__ = [
     "make_stepper",
     "methods",
     "minimax",
+    "minimize",
     "models",
     "optim",
     "plots",

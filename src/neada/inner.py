@@ -26,6 +26,7 @@ __all__ = [
     "InnerLoop",
     "InnerOptions",
     "InnerResult",
+    "NoProgress",
     "Oracle",
     "Player",
     "backward",
@@ -40,6 +41,20 @@ Player = Literal["x", "y"]
 
 class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
     """The next evaluation would exceed `max_calls`; nothing has moved since the last step."""
+
+
+class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
+    """A method has tried everything it knows; the sentence says what did not work.
+
+    Attributes:
+        kind: "stalled", or what was seen: f "curves up" in y, or a player "runs away".
+    """
+
+    def __init__(
+        self, sentence: str, kind: Literal["stalled", "curves up", "runs away"] = "stalled"
+    ) -> None:
+        super().__init__(sentence)
+        self.kind = kind
 
 
 @dataclass

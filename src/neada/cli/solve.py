@@ -77,7 +77,7 @@ def _solve(args: argparse.Namespace) -> int:
             options={name: rate for name, rate in rates.items() if rate is not None},
         )
     if args.plot is not None:
-        figure = result.plot(args.tol)
+        figure = result.plot()
         args.plot.parent.mkdir(parents=True, exist_ok=True)
         with replacing(args.plot.absolute()) as file:
             figure.savefig(file, format=args.plot.suffix[1:], dpi=150)

@@ -87,7 +87,7 @@ class Config:
 
 def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     """Every method with a learning rate, and the default; nothing is random."""
-    names = _QUICK if scale == "quick" else tuple(problems.names())
+    names = _QUICK if scale == "quick" else tuple(problems.names(hard=False))
     return [Config(method, names, *_SIZES[scale]) for method in METHODS]
 
 
@@ -195,7 +195,7 @@ class _Race:
         while bool(self.racing.any()):
             x, y = self.x.detach().clone(), self.y.detach().clone()
             info = self.stepper.step(self.closure)
-            self.look(info, x, self.y.detach() if self.stepper.measures_after_y else y)
+            self.look(info, x, self.y.detach() if self.stepper.measured_at == "middle" else y)
         return self.arrival
 
     def closure(self) -> Tensor:

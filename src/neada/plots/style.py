@@ -141,12 +141,15 @@ def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Pa
 _X_COLOR, _Y_COLOR = "#1f3b73", "#e07b00"
 
 
-def history_figure(history: Mapping[str, NDArray[Any]], tol: float | None = None) -> "Figure":
+def history_figure(
+    history: Mapping[str, NDArray[Any]], tol: float | None = None, title: str = ""
+) -> "Figure":
     """Both norms of a solve against the calls spent, on a logarithmic axis.
 
     Args:
         history: The columns "calls", "grad_norm_x" and "grad_norm_y".
         tol: Where the tolerance is drawn, if anywhere.
+        title: What stands above it, such as how the solve ended.
 
     Raises:
         ImportError: matplotlib is not installed; the sentence says how to get it.
@@ -163,10 +166,9 @@ def history_figure(history: Mapping[str, NDArray[Any]], tol: float | None = None
             history["calls"], np.maximum(worst, 1e-17), line, color=color, label=label, marker="."
         )
     if tol is not None:
-        axes.axhline(tol, color="0.5", linewidth=0.8, label="tolerance")
+        axes.axhline(tol, color="0.35", linestyle=":", linewidth=1.2, label="tolerance")
     axes.set_yscale("log")
-    axes.set_xlabel("gradient and value calls")
-    axes.set_ylabel("norm")
+    label_axes(axes, title, "gradient and value calls", "norm")
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
     return figure

@@ -13,17 +13,27 @@ of their own.
 """
 
 from neada.problems.base import Problem
+from neada.problems.concave import (
+    bilinear_game,
+    box_game,
+    lagrangian,
+    matrix_game,
+    max_of_quadratics,
+    product,
+)
 from neada.problems.couplings import (
     ball_constrained,
     bilinear,
     bounded_nonconvex,
     simplex_constrained,
 )
+from neada.problems.domains import entropic, half_circle, log_barrier, orthant_entropic
 from neada.problems.games import dirac_gan, nonconvex_pl, stackelberg
 from neada.problems.paper import mccormick, quadratic
-from neada.problems.quadratics import nc_sc_quadratic
+from neada.problems.quadratics import gaussian_quadratic, mixed_units, nc_sc_quadratic
 from neada.problems.regression import (
     auc_maximization,
+    fair_logistic,
     robust_least_squares,
     robust_logistic,
     wrm_logistic,
@@ -35,13 +45,26 @@ __all__ = [
     "auc_maximization",
     "ball_constrained",
     "bilinear",
+    "bilinear_game",
     "bounded_nonconvex",
+    "box_game",
     "dirac_gan",
+    "entropic",
+    "fair_logistic",
+    "gaussian_quadratic",
+    "half_circle",
+    "lagrangian",
+    "log_barrier",
     "make",
+    "matrix_game",
+    "max_of_quadratics",
     "mccormick",
+    "mixed_units",
     "names",
     "nc_sc_quadratic",
     "nonconvex_pl",
+    "orthant_entropic",
+    "product",
     "quadratic",
     "robust_least_squares",
     "robust_logistic",

@@ -1,4 +1,6 @@
-"""Random quadratics that are nonconvex in x and strongly concave in y."""
+"""Quadratics: random ones that are nonconvex in x, and one in mixed units."""
+
+import math
 
 import torch
 from torch import Tensor
@@ -6,6 +8,7 @@ from torch import Tensor
 from neada.checks import check_number
 from neada.problems.base import (
     Problem,
+    joint_smoothness,
     orthogonal,
     random_generator,
     random_vector,
@@ -13,7 +16,7 @@ from neada.problems.base import (
     with_singular_values,
 )
 
-__all__ = ["nc_sc_quadratic"]
+__all__ = ["gaussian_quadratic", "mixed_units", "nc_sc_quadratic"]
 
 # Relative to the largest eigenvalue of C. The x-block hides B (C + _HIDDEN I)^{-1} B^T.
 _COUPLING, _HIDDEN = 0.5, 0.25
@@ -49,11 +52,73 @@ def nc_sc_quadratic(
     check_number("kappa", kappa, above=2.0, strict=False)
     generator = random_generator(seed)
     hessian = _random_hessian(dim_x, dim_y, kappa, generator)
+    return _with_hessian(
+        name="nc_sc_quadratic",
+        hessian=hessian,
+        dim_x=dim_x,
+        smoothness=1.0,
+        mu=1.0 / kappa,
+        generator=generator,
+        description=f"random quadratic, indefinite in x, condition number {kappa:g}",
+    )
+
+
+def gaussian_quadratic(*, dim: int = 5, kappa: float = 1e4, seed: int = 0) -> Problem:
+    r"""A quadratic with Gaussian matrices, so that :math:`\Phi` is as ill-conditioned as f in y.
+
+    .. math::
+        f(x, y) = \tfrac12 u^T A u + u^T B v - \tfrac12 v^T C v,
+        \qquad u = x - x^*,\ v = y - y^*
+
+    A and B are Gaussian, A is symmetric and, if need be, shifted so that
+    :math:`\nabla^2\Phi = A + B C^{-1} B^T \succeq 0.1`; it stays indefinite for the zoo's seeds.
+    The eigenvalues of C lie between :math:`\mu = 1/\kappa` and 1, evenly spread on a logarithmic
+    scale. :math:`\nabla^2\Phi` has a condition number of the size of :math:`\kappa` or more.
+
+    Source: ours.
+
+    Args:
+        dim: The dimension of x and of y.
+        kappa: The condition number of C, at least 1.
+        seed: Of the random matrices and the solution.
+    """
+    check_number("dim", dim, whole=True)
+    check_number("kappa", kappa, above=1.0, strict=False)
+    generator = random_generator(seed)
+    in_x, coupling = torch.randn(2, dim, dim, generator=generator, dtype=torch.float64).unbind()
+    axes = orthogonal(dim, generator)
+    values = torch.logspace(-math.log10(kappa), 0.0, dim, dtype=torch.float64)
+    in_x, in_y = (in_x + in_x.T) / 2, axes * values @ axes.T
+    of_phi = in_x + coupling @ (axes / values @ axes.T) @ coupling.T
+    lowest = float(torch.linalg.eigvalsh(of_phi)[0])
+    in_x.diagonal().add_(max(0.1 - lowest, 0.0))
+    hessian = torch.cat([torch.cat([in_x, coupling], 1), torch.cat([coupling.T, -in_y], 1)])
+    return _with_hessian(
+        name="gaussian_quadratic",
+        hessian=hessian,
+        dim_x=dim,
+        smoothness=spectral_norm(hessian),
+        mu=float(values[0]),
+        generator=generator,
+        description=f"Gaussian quadratic, condition number {kappa:g} in y",
+    )
+
+
+def _with_hessian(
+    name: str,
+    hessian: Tensor,
+    dim_x: int,
+    smoothness: float,
+    mu: float,
+    generator: torch.Generator,
+    description: str,
+) -> Problem:
+    """The quadratic with that Hessian round a random solution, started at the origin."""
     in_x, coupling = hessian[:dim_x, :dim_x], hessian[:dim_x, dim_x:]
     in_y = -hessian[dim_x:, dim_x:]
     best: Tensor = torch.linalg.solve(in_y, coupling.T)
     half_x, half_y, half_phi = in_x / 2, in_y / 2, (in_x + coupling @ best) / 2
-    x_star, y_star = random_vector(dim_x, generator), random_vector(dim_y, generator)
+    x_star, y_star = (random_vector(len(block), generator) for block in (in_x, in_y))
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         u, v = x - x_star.to(x), y - y_star.to(y)
@@ -69,14 +134,14 @@ def nc_sc_quadratic(
         return (u @ half_phi.to(x) * u).sum(-1)
 
     return Problem(
-        name="nc_sc_quadratic",
+        name=name,
         fun=fun,
-        x0=torch.zeros(dim_x, dtype=torch.float64),
-        y0=torch.zeros(dim_y, dtype=torch.float64),
-        description=f"random quadratic, indefinite in x, condition number {kappa:g}",
+        x0=torch.zeros_like(x_star),
+        y0=torch.zeros_like(y_star),
+        description=description,
         reference="Lin, Jin & Jordan, On Gradient Descent Ascent, ICML 2020 (the setting)",
-        smoothness=1.0,
-        strong_concavity=1.0 / kappa,
+        smoothness=smoothness,
+        strong_concavity=mu,
         best_response=best_response,
         phi=phi,
         solution=(x_star, y_star),
@@ -110,3 +175,42 @@ def _random_hessian(dim_x: int, dim_y: int, kappa: float, generator: torch.Gener
         smallest = spectral_norm(hessian(smallest)) / kappa
     result = hessian(smallest)
     return result / spectral_norm(result)
+
+
+def mixed_units(*, coupling: float = 1e-2) -> Problem:
+    r"""A quadratic whose two coordinates of x differ by 1e8 in size and by 1e12 in curvature.
+
+    .. math::
+        f(x, y) = \tfrac12 \sum_i d_i^2 (x_i - a_i)^2 + b\, x^T y - \tfrac12 |y|^2,
+        \qquad a = (10^4, 10^{-4}),\ d = (10^{-3}, 10^3)
+
+    :math:`y^*(x) = bx`, and the solution is :math:`x_i = d_i^2 a_i/(d_i^2 + b^2)`, which is
+    (99.01, 0.0001) for the default.
+
+    Source: ours.
+
+    Args:
+        coupling: b.
+    """
+    check_number("coupling", coupling)
+    b = coupling
+    target = torch.tensor([1e4, 1e-4], dtype=torch.float64)
+    scales = torch.tensor([1e-3, 1e3], dtype=torch.float64)
+    x_star = scales.square() * target / (scales.square() + b**2)
+
+    def surface(x: Tensor) -> Tensor:
+        return 0.5 * ((x - target.to(x)) * scales.to(x)).square().sum(-1)
+
+    return Problem(
+        name="mixed_units",
+        fun=lambda x, y: surface(x) + (b * x * y - 0.5 * y.square()).sum(-1),
+        x0=torch.zeros(2, dtype=torch.float64),
+        y0=torch.zeros(2, dtype=torch.float64),
+        description="sum d_i^2 (x_i - a_i)^2/2 + b x.y - |y|^2/2, a and d of very different sizes",
+        reference="neada",
+        smoothness=joint_smoothness(1e6, -1e-6, b, 1.0, 1.0),
+        strong_concavity=1.0,
+        best_response=lambda x: b * x.detach(),
+        phi=lambda x: surface(x) + 0.5 * b**2 * x.square().sum(-1),
+        solution=(x_star, b * x_star),
+    )

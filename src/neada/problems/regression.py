@@ -17,9 +17,15 @@ from neada.problems.base import (
     random_vector,
     spectral_norm,
 )
-from neada.sets import L2Ball, Simplex
+from neada.sets import L2Ball, NonNegative, Simplex
 
-__all__ = ["auc_maximization", "robust_least_squares", "robust_logistic", "wrm_logistic"]
+__all__ = [
+    "auc_maximization",
+    "fair_logistic",
+    "robust_least_squares",
+    "robust_logistic",
+    "wrm_logistic",
+]
 
 
 def robust_least_squares(
@@ -206,6 +212,87 @@ def wrm_logistic(
         best_response=best_response,
         phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
     )
+
+
+def fair_logistic(
+    *,
+    num_samples: int = 40,
+    dim_x: int = 4,
+    bound: float = 0.05,
+    regularization: float = 0.01,
+    seed: int = 0,
+) -> Problem:
+    r"""Logistic regression whose score may hardly depend on a group, as a Lagrangian.
+
+    .. math::
+        f(x, y) = \tfrac1n \sum_i \log(1 + e^{-b_i a_i^T x}) + \tfrac{\lambda}{2} |x|^2
+        + y_1 (v^T x - \beta) + y_2 (-v^T x - \beta), \qquad y \ge 0
+
+    v is the covariance of the features with a membership of 0 or 1 that depends on the first
+    feature, so the constraints say :math:`|v^T x| \le \beta`. Strongly convex in x. One constraint
+    holds with equality at the solution, the other multiplier is zero.
+
+    Source: Zafar, Valera, Gomez-Rodriguez & Gummadi 2017.
+
+    Args:
+        num_samples: n, at least 10.
+        dim_x: The number of features.
+        bound: beta, small enough to exclude the minimizer without constraints.
+        regularization: lambda.
+        seed: Of the data.
+    """
+    check_number("num_samples", num_samples, above=10, strict=False, whole=True)
+    check_number("dim_x", dim_x, whole=True)
+    check_number("bound", bound)
+    check_number("regularization", regularization)
+    generator = random_generator(seed)
+    features, labels = _labelled_data(num_samples, dim_x, generator)
+    group = (features[:, 0] + random_vector(num_samples, generator) >= 0.0).double()
+    covariance = (group - group.mean()) @ features / num_samples
+    signed = labels[:, None] * features
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        loss = softplus(-(x @ signed.T.to(x))).mean(-1)
+        unfair = x @ covariance.to(x)
+        multipliers = (y[..., 0] - y[..., 1]) * unfair - bound * y.sum(-1)
+        return loss + 0.5 * regularization * x.square().sum(-1) + multipliers
+
+    x_star, multiplier = _on_hyperplane(signed, regularization, covariance, bound)
+    y_star = torch.stack([multiplier, torch.zeros_like(multiplier)])
+    if multiplier < 0.0:
+        x_star, multiplier = _on_hyperplane(signed, regularization, -covariance, bound)
+        y_star = torch.stack([torch.zeros_like(multiplier), multiplier])
+    if multiplier <= 0.0:
+        raise ValueError(f"bound must be small enough to exclude the plain solution, got {bound}")
+    return Problem(
+        name="fair_logistic",
+        fun=fun,
+        x0=torch.zeros(dim_x, dtype=torch.float64),
+        y0=torch.zeros(2, dtype=torch.float64),
+        description="Lagrangian of logistic regression with |v.x| <= beta for a covariance v",
+        reference="Zafar, Valera, Gomez-Rodriguez & Gummadi, Fairness Constraints, AISTATS 2017",
+        y_set=NonNegative(),
+        solution=(x_star, y_star),
+    )
+
+
+def _on_hyperplane(
+    signed: Tensor, regularization: float, normal: Tensor, offset: float
+) -> tuple[Tensor, Tensor]:
+    """The ridge logistic regression with normal.x = offset, by Newton, and the multiplier."""
+    num, dim = signed.shape
+    x, multiplier = torch.zeros(dim, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    system = torch.zeros(dim + 1, dim + 1, dtype=torch.float64)
+    system[:dim, dim] = system[dim, :dim] = normal
+    for _ in range(50):
+        wrong = torch.sigmoid(-(signed @ x))
+        gradient = regularization * x - wrong @ signed / num
+        system[:dim, :dim] = (signed.T * (wrong * (1.0 - wrong))) @ signed / num
+        system[:dim, :dim].diagonal().add_(regularization)
+        right = torch.cat([-gradient, (offset - normal @ x).view(1)])
+        step = torch.linalg.solve(system, right)
+        x, multiplier = x + step[:dim], step[dim]
+    return x, multiplier
 
 
 def _labelled_data(num: int, dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -1,16 +1,22 @@
-"""Solve `min_x max_y f(x, y)` for a function: `minimax`, its result and its methods."""
+"""Solve `min_x max_y f(x, y)` for a function, or minimize one under constraints."""
 
+from neada.solve.constrained import Lagrangian, minimize
 from neada.solve.methods import MethodInfo, Players, make_stepper, methods
 from neada.solve.minimax import minimax
-from neada.solve.result import History, MinimaxResult, Status
+from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 
 __all__ = [
+    "KKT",
     "History",
+    "Lagrangian",
     "MethodInfo",
     "MinimaxResult",
+    "MinimizeResult",
+    "Multipliers",
     "Players",
     "Status",
     "make_stepper",
     "methods",
     "minimax",
+    "minimize",
 ]

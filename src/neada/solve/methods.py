@@ -1,32 +1,45 @@
 """The methods by name: each a choice of parts, with what it needs to know."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice
+from neada.checks import check_choice, check_number
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers import Stepper
+from neada.steppers.quasi_newton import QuasiNewtonNeAda
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods"]
 
 
 class Players(NamedTuple):
-    """The two players, their sets, and what a method may want to know about the solve."""
+    """The two players, their sets, and what a method may want to know about the solve.
+
+    Attributes:
+        x, y: Their tensors, which require gradients.
+        x_set, y_set: Where they live; joint over the tensors of a player.
+        rowwise: Every row (first dimension) is its own problem.
+        stochastic: The gradients are noisy.
+        tol: The norm of both gradients that is small enough.
+
+    Example:
+        >>> x, y = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+        >>> stepper = make_stepper("tiada", Players([x], [y]))
+    """
 
     x: list[Tensor]
     y: list[Tensor]
-    x_set: Set | None
-    y_set: Set | None
-    rowwise: bool
-    stochastic: bool
-    tol: float
+    x_set: Set | None = None
+    y_set: Set | None = None
+    rowwise: bool = False
+    stochastic: bool = False
+    tol: float = 1e-6
 
 
 class MethodInfo(NamedTuple):
@@ -52,27 +65,87 @@ def methods() -> list[MethodInfo]:
 
 
 def make_stepper(
-    method: str, players: Players, options: Mapping[str, Any] | None = None
+    method: str | Callable[[Players], Stepper],
+    players: Players,
+    options: Mapping[str, Any] | None = None,
 ) -> Stepper:
-    """Build the stepper of a named method.
+    """Build the stepper of a method.
 
     Args:
-        method: One of those that `methods` lists.
+        method: One of those that `methods` lists, or a function of the players that makes one.
         players: Whom it moves.
-        options: Arguments of the method, such as `lr_x`.
+        options: Arguments of a named method, such as `lr_x`.
 
     Raises:
         ValueError: There is no such method, or it has no such option.
+        TypeError: An argument is of the wrong type, or the function returns no stepper.
     """
+    _check_players(players)
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(
+            f'options must be a dictionary such as {{"lr_x": 0.1}}, not {type(options).__name__}'
+        )
+    options = options or {}
+    if callable(method):
+        return _stepper_of_function(method, players, options)
+    if not isinstance(method, str):
+        raise TypeError(
+            "method must be a name that neada.methods() lists, or a function of the players that "
+            f"returns a stepper, not {type(method).__name__}"
+        )
     check_choice("method", method, _METHODS)
     factory, _ = _METHODS[method]
     known = list(inspect.signature(factory).parameters)[1:]
-    for name in options or {}:
+    for name in options:
         if name not in known:
             raise ValueError(
                 f"method {method!r} has no option {name!r}; it has {', '.join(known) or 'none'}"
             )
-    return factory(players, **(options or {}))
+    return factory(players, **options)
+
+
+def _check_players(players: object) -> None:
+    if not isinstance(players, Players):
+        raise TypeError(
+            f"players must be a neada.Players such as Players([x], [y]), not "
+            f"{type(players).__name__}"
+        )
+    for name, params in (("x", players.x), ("y", players.y)):
+        listed = isinstance(params, Sequence) and len(params) > 0
+        if not listed or not all(isinstance(param, Tensor) for param in params):
+            raise TypeError(
+                f"the player {name} must be a list of at least one tensor, as in Players([x], [y])"
+            )
+    for name, constraint in (("x_set", players.x_set), ("y_set", players.y_set)):
+        if constraint is not None and not isinstance(constraint, Set):
+            raise TypeError(
+                f"{name} must be a set from neada.sets or None, not {type(constraint).__name__}"
+            )
+    check_number("tol", players.tol)
+
+
+def _stepper_of_function(
+    make: Callable[[Players], Stepper], players: Players, options: Mapping[str, Any]
+) -> Stepper:
+    name = getattr(make, "__name__", repr(make))
+    if options:
+        raise ValueError(f"a method given as a function takes no options, got {list(options)}")
+    try:
+        inspect.signature(make).bind(players)
+    except TypeError as error:
+        raise TypeError(
+            f"method {name} cannot be called with the players alone ({error}): give a function "
+            "such as lambda players: TiAda(players.x, players.y)"
+        ) from error
+    stepper = make(players)
+    if not isinstance(stepper, Stepper):
+        raise TypeError(f"the method {name} must return a stepper, not {type(stepper).__name__}")
+    if stepper.rowwise != players.rowwise:
+        raise ValueError(
+            f"the method {name} returned a stepper with rowwise={stepper.rowwise}: pass it "
+            f"rowwise=players.rowwise, which is {players.rowwise}"
+        )
+    return stepper
 
 
 def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Factory]:
@@ -87,9 +160,18 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
-def _neada(players: Players, theta: float = 1e-4, history: int = 20) -> Stepper:
+def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float = 0.0) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
+    if not players.rowwise:
+        return QuasiNewtonNeAda(
+            *(players.x, players.y, players.tol),
+            theta=theta,
+            history=history,
+            prox=prox,
+            x_set=players.x_set,
+            y_set=players.y_set,
+        )
     # y is solved more accurately than asked for, because its error spoils the x gradient; but not
     # beyond its precision.
     floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)

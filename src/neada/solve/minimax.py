@@ -10,29 +10,77 @@ from torch import Tensor
 
 from neada import tensors
 from neada.checks import check_number
-from neada.inner import BudgetExhausted
+from neada.inner import BudgetExhausted, NoProgress
 from neada.scalars import Scalar, all_true, maximum, minimum, sqrt
-from neada.sets import Set
 from neada.solve.methods import Players, make_stepper
-from neada.solve.points import Form, read_form
+from neada.solve.points import Form, Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import History, MinimaxResult, Status, plain, worst
 from neada.steppers import StepInfo, Stepper
 
-__all__ = ["Solve", "check_arguments", "curves_upwards", "minimax"]
+__all__ = ["Solve", "check_arguments", "checked", "curves_upwards", "minimax"]
 
 
-def check_arguments(tol: float, max_calls: int, noise: Any, options: Any) -> None:
+def check_arguments(
+    tol: float,
+    max_calls: int,
+    noise: Any,
+    seed: int | None = None,
+    callback: Any = None,
+) -> None:
     """Raise ValueError or TypeError unless the plain arguments make sense."""
     check_number("tol", tol)
     check_number("max_calls", max_calls, above=1, strict=False, whole=True)
-    if noise is not None and noise != "own":
-        if isinstance(noise, str):
-            raise ValueError(f'noise must be None, a number or "own", got {noise!r}')
+    if isinstance(noise, str) and noise != "own":
+        raise ValueError(f'noise must be None, a number or "own", got {noise!r}')
+    if noise is not None and not isinstance(noise, str):
         check_number("noise", noise, strict=False)
-    if options is not None and not isinstance(options, Mapping):
-        raise TypeError(
-            f'options must be a dictionary such as {{"lr_x": 0.1}}, not {type(options).__name__}'
-        )
+    if seed is not None:
+        check_number("seed", seed, strict=False, whole=True)
+        check_number("seed", seed, strict=False, below=2**64, whole=True)  # torch's limit
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of StepInfo, not {type(callback).__name__}")
+
+
+def checked(fun: Callable[[Any, Any], Tensor], num_rows: int | None) -> Callable[..., Tensor]:
+    """The objective, whose values are looked at so that messages speak of fun(x, y).
+
+    Args:
+        fun: What the user gave.
+        num_rows: How many values it must return; None for one number.
+
+    Raises:
+        TypeError: It is no function.
+    """
+    if not callable(fun):
+        raise TypeError(f"fun must be a function of x and y, not {type(fun).__name__}")
+
+    def value_of(x: Any, y: Any) -> Tensor:
+        value = fun(x, y)
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"fun(x, y) must return its value as a tensor, not {type(value).__name__}: "
+                "compute it with torch from x and y"
+            )
+        if value.is_complex():
+            raise TypeError("fun(x, y) must return a real number, not a complex one")
+        if num_rows is None and value.numel() != 1:
+            raise ValueError(
+                f"fun(x, y) must return one number, but its value has shape "
+                f"{tuple(value.shape)}: take the mean or the sum, or use rowwise=True"
+            )
+        if num_rows is not None and value.shape != (num_rows,):
+            raise ValueError(
+                f"with rowwise=True fun(x, y) must return one number per row, shape "
+                f"({num_rows},), but its value has shape {tuple(value.shape)}"
+            )
+        if not value.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                "fun(x, y) depends on neither player: compute it with torch from x and y, without "
+                "detach, item or numpy"
+            )
+        return value
+
+    return value_of
 
 
 _ITERATIONS = 12
@@ -80,6 +128,13 @@ def curves_upwards(value: Tensor, params: list[Tensor]) -> bool:
 _FAR = 1e12  # the players have run away when they are this many times farther than at the start
 _LOOK_EVERY = 10  # outer steps between two looks at how far out the players are
 _PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
+
+
+_SEEN = {
+    "stalled": Status.STALLED,
+    "curves up": Status.NOT_A_MAXIMUM,
+    "runs away": Status.DIVERGED,
+}
 
 
 class Solve:
@@ -134,6 +189,8 @@ class Solve:
                     self.show_progress()
         except BudgetExhausted:
             status = Status.BUDGET
+        except NoProgress as reason:
+            status = _SEEN[reason.kind]
         except FloatingPointError:
             far = not self.size() <= _FAR * self.start_size
             status = Status.DIVERGED if far else Status.NON_FINITE
@@ -164,8 +221,9 @@ class Solve:
             ignored = self.dependence()
             if ignored is not None:
                 return ignored
-        after_y = self.stepper.measures_after_y
-        point = (before[0], tensors.clone(self.y.leaves) if after_y else before[1])
+        after = (tensors.clone(self.x.leaves), tensors.clone(self.y.leaves))
+        place = self.stepper.measured_at
+        point = {"start": before, "middle": (before[0], after[1]), "end": after}[place]
         self.keep_if_better(point, maximum(norm_x, norm_y))
         if callback is not None and callback(info):
             return Status.INTERRUPTED
@@ -266,6 +324,7 @@ class Solve:
             stepper.outer_steps,
             stepper.inner_steps,
             self.history,
+            self.tol,
         )
 
     def measure(self) -> tuple[Any, Scalar, Scalar]:
@@ -280,12 +339,31 @@ class Solve:
         return at_x.value, sqrt(at_x.mapping_sq), sqrt(at_y.mapping_sq)
 
     def y_is_no_maximum(self) -> bool:
-        """Whether f curves upwards in y at the answer, along tensors that have no set.
+        """Whether f curves upwards in y at the answer, along tensors that are free to move.
 
-        On a set it would prove nothing: the maximum may lie on its border.
+        Those are without a set, or inside of theirs: on its border curvature proves nothing.
         """
-        free = [tensor for tensor, home in self.stepper.sets("y") if home is None]
+        players = self.stepper.sets("y")
+        inside = all(home is None for _, home in players) or self.y_is_inside()
+        free = [tensor for tensor, home in players if home is None or inside]
         return bool(free) and curves_upwards(self.closure(), free)
+
+    def y_is_inside(self) -> bool:
+        """Whether small moves of y in a few random directions stay in its sets."""
+        homes = {id(home): home for _, home in self.stepper.sets("y") if home is not None}
+        generator = torch.Generator().manual_seed(0)
+        for home in homes.values():
+            point = [t.detach() for t, other in self.stepper.sets("y") if other is home]
+            for _ in range(4):
+                moved = [
+                    p + 1e-6 * (1.0 + p.abs()) * torch.randn(p.shape, generator=generator).to(p)
+                    for p in point
+                ]
+                if any(
+                    not torch.equal(m, q) for m, q in zip(moved, home.project(moved), strict=True)
+                ):
+                    return False
+        return True
 
     def advice(self, status: Status) -> str:
         """What the inner loops have in common, where that explains a failure."""
@@ -313,8 +391,8 @@ def minimax(
     y0: Any,
     *,
     method: str | Callable[[Players], Stepper] = "neada",
-    x_set: Set | None = None,
-    y_set: Set | None = None,
+    x_set: Sets = None,
+    y_set: Sets = None,
     tol: float = 1e-6,
     max_calls: int = 100_000,
     noise: float | Literal["own"] | None = None,
@@ -329,10 +407,14 @@ def minimax(
     Args:
         fun: f(x, y) of tensors in the form of `x0` and `y0`; returns one number, or with `rowwise`
             one number per row.
-        x0: Where x starts: a number, an array, a tensor, or lists or dicts of them.
+        x0: Where x starts: a number, an array, a tensor, or lists or dicts of them. Numbers and
+            lists take the dtype of the tensors and arrays that are given for either player,
+            float64 if there are none.
         y0: Where y starts.
-        method: A name (`neada.methods()` lists them) or a function that makes a stepper.
-        x_set: Where x lives; joint over all its tensors.
+        method: A name (`neada.methods()` lists them), or a function of `neada.Players` that makes
+            a stepper.
+        x_set: Where x lives: one set, joint over all its tensors, or a list or dict in the form of
+            `x0` with a set or None for each.
         y_set: Where y lives.
         tol: Both norms must be at most this: of the x gradient and of y's gradient mapping.
         max_calls: Gradients and values that may be evaluated, inner loops included; the check of
@@ -359,17 +441,21 @@ def minimax(
         >>> result.success, round(result.x, 4), round(result.y, 4)
         (True, 0.5, 0.5)
     """
-    check_arguments(tol, max_calls, noise, options)
-    x, y = read_form(x0, "x0"), read_form(y0, "y0")
+    check_arguments(tol, max_calls, noise, seed, callback)
+    kind = common_kind(x0=x0, y0=y0)
+    x, y = read_form(x0, "x0", kind), read_form(y0, "y0", kind)
+    if rowwise:
+        check_rows(x, y)
+    fun = checked(fun, len(x.leaves[0]) if rowwise else None)
+    x_set, y_set = read_set(x_set, x0, x, "x"), read_set(y_set, y0, y, "y")
     with torch.no_grad():
         for form, constraint in ((x, x_set), (y, y_set)):
-            tensors.check_player(form.leaves, rowwise, what="a tensor of the start,")
             if constraint is not None:
                 constraint.project_(form.leaves)
     players = Players(x.leaves, y.leaves, x_set, y_set, rowwise, noise is not None, tol)
-    if callable(method) and options:
-        raise ValueError(f"a method given as a function takes no options, got {sorted(options)}")
-    stepper = method(players) if callable(method) else make_stepper(method, players, options)
+    stepper = make_stepper(method, players, options)
     stepper.max_calls = max_calls
-    solve = Solve(fun, x, y, stepper, tol, noise, seed)
+    if noise is not None and noise != "own":
+        noise = float(noise)
+    solve = Solve(fun, x, y, stepper, tol, noise, None if seed is None else int(seed))
     return solve.run(callback, progress)

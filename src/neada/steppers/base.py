@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -85,9 +85,9 @@ class Stepper(Counted, ABC):
         row_calls: With `rowwise`, the calls that each row has paid for; rows at rest pay nothing.
     """
 
-    measures_after_y: ClassVar[bool] = False
-    """Where the norms of `StepInfo` belong: to the x before the step and, with True, to the y after
-    it; otherwise to both players before the step."""
+    measured_at: ClassVar[Literal["start", "middle", "end"]] = "start"
+    """Where the norms of `StepInfo` belong: to both players before the step, to the x before and
+    the y after it ("middle"), or to both players after it."""
     max_inner_steps: int | None = None
     """The cap of the inner loop, where there is one."""
 

@@ -1,7 +1,7 @@
 """NeAda: nest the adaptive algorithm (Yang, Li & He 2022, Algorithms 2 and 3)."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
@@ -61,7 +61,7 @@ class NeAda(ComposedStepper):
         True
     """
 
-    measures_after_y: ClassVar[bool] = True
+    measured_at: ClassVar[Literal["start", "middle", "end"]] = "middle"
 
     def __init__(
         self,

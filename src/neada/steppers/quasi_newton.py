@@ -1,0 +1,490 @@
+"""The nested method behind `minimax`: quasi-Newton steps of both players, accepted on evidence.
+
+A trial x is judged by a y that was maximized for it, to an accuracy relative to the x gradient at
+the present x. Where no step passes, y was not accurate enough, and the accuracy tightens. Where y
+has no maximum or none that x can follow (f is concave in y without strength), y is held by a
+proximal term whose center follows it: Rockafellar 1976, the method of multipliers for Lagrangians.
+"""
+
+import math
+from collections.abc import Generator, Iterable
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from neada.checks import check_number
+from neada.inner import NoProgress
+from neada.scalars import Scalar
+from neada.sets import Set
+from neada.steppers.base import Closure
+from neada.steppers.direct import DirectStepper
+
+__all__ = ["QuasiNewtonNeAda"]
+
+_ARMIJO = 1e-4  # share of the predicted decrease that a step has to reach
+_FLAT = 0.8  # near rounding a step may end with this share of its first slope, upwards
+_MAX_INNER = 400  # steps of y for one x
+_MAX_OUTER = 300  # steps of x for one center
+_TRIALS = 14  # lengths of a step of x before y is doubted
+_DOUBTS = 4  # how often in a row
+_RUNAWAY = 1e9  # y is this many times farther out than it was when the loop began
+_SHRINK_PROX = 0.3  # of the proximal weight, when its center moves slowly
+
+
+# Yields the value and both norms of f after every step, and returns how it ended.
+_Run = Generator[tuple[float, float, float], None, str]
+
+
+class _Pairs:
+    """L-BFGS: the last displacements and changes of gradient, and the product with the inverse."""
+
+    def __init__(self, history: int) -> None:
+        self._history = history
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def least_curvature(self) -> float:
+        """The smallest that was seen along a remembered step; 0 if none was."""
+        return min((_dot(s, u) / _dot(s, s) for s, u in self._pairs), default=0.0)
+
+    def clear(self) -> None:
+        self._pairs.clear()
+
+    def add(self, moved: Tensor, changed: Tensor) -> None:
+        """Remember a pair, if the function curves upwards along it."""
+        if _curves(moved, changed):
+            self._pairs = [*self._pairs, (moved, changed)][-self._history :]
+
+    def apply(self, gradient: Tensor, free: Tensor | None) -> Tensor:
+        """The inverse Hessian times the gradient, in the free coordinates."""
+        pairs = self._pairs
+        q = gradient
+        if free is not None:
+            q = q * free
+            cut = [(moved * free, changed * free) for moved, changed in pairs]
+            pairs = [pair for pair in cut if _curves(*pair)]
+        if not pairs:
+            return q
+        factors = []
+        for moved, changed in reversed(pairs):
+            factor = _dot(moved, q) / _dot(moved, changed)
+            factors.append(factor)
+            q = q - factor * changed
+        moved, changed = pairs[-1]
+        q = q * (_dot(moved, changed) / _dot(changed, changed))
+        for (moved, changed), factor in zip(pairs, reversed(factors), strict=True):
+            q = q + (factor - _dot(changed, q) / _dot(moved, changed)) * moved
+        return q if free is None else q * free
+
+
+class _Side:
+    """One player as a flat vector: its set, and the directions of its steps.
+
+    Args:
+        params: The tensors.
+        home: Where they live, jointly; None for everywhere.
+        history: How many pairs are kept.
+    """
+
+    def __init__(self, params: list[Tensor], home: Set | None, history: int) -> None:
+        self.params = params
+        self.home = home
+        self.pairs = _Pairs(history)
+        self.spectral = 1.0  # the step size of a projected gradient step, for sets that are no box
+        self._reach = 1.0  # the length of a step without pairs: it doubles where f curves down
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the set treats every coordinate by itself."""
+        return self.home is not None and self.home.elementwise
+
+    def read(self) -> Tensor:
+        """Where the player is."""
+        return torch.cat([p.detach().reshape(-1) for p in self.params])
+
+    @torch.no_grad()
+    def write(self, point: Tensor) -> None:
+        """Put the player somewhere."""
+        for param, part in zip(self.params, self._split(point), strict=True):
+            param.copy_(part)
+
+    def gradient(self, value: Tensor, keep_graph: bool) -> Tensor:
+        """The gradient of a value, flat; zeros where it does not depend on a tensor."""
+        grads = torch.autograd.grad(
+            value, self.params, retain_graph=keep_graph, allow_unused=True, materialize_grads=True
+        )
+        return torch.cat([g.reshape(-1) for g in grads])
+
+    def project(self, point: Tensor) -> Tensor:
+        """The nearest point of the set."""
+        if self.home is None:
+            return point
+        return torch.cat([p.reshape(-1) for p in self.home.project(self._split(point))])
+
+    def mapping_norm(self, point: Tensor, gradient: Tensor) -> float:
+        """The norm of the gradient mapping, of a gradient that is descended."""
+        if self.home is None:
+            return _norm(gradient)
+        mapping = self.home.gradient_mapping(self._split(point), self._split(-gradient))
+        return math.sqrt(sum(_dot(m.reshape(-1), m.reshape(-1)) for m in mapping))
+
+    def direction(self, point: Tensor, gradient: Tensor) -> Tensor:
+        """Where to go: quasi-Newton in the free coordinates, or a projected gradient step."""
+        if self.home is not None and not self.is_box:
+            return self.project(point - self.spectral * gradient) - point
+        free = self._free(point, gradient) if self.is_box else None
+        if len(self.pairs):
+            found = -self.pairs.apply(gradient, free)
+            if _dot(found, gradient) < -1e-14 * _norm(found) * _norm(gradient):
+                return found
+        steepest = -gradient if free is None else -gradient * free
+        return steepest * min(max(1.0, self._reach), self._reach / max(_norm(steepest), 1e-300))
+
+    def moved_to(self, point: Tensor, direction: Tensor, length: float) -> Tensor:
+        """A trial point; on a box the path is bent along its border."""
+        trial = point + length * direction
+        return self.project(trial) if self.is_box else trial
+
+    def learn(self, moved: Tensor, changed: Tensor) -> None:
+        """Take a step and the change of the gradient along it into account."""
+        self.pairs.add(moved, changed)
+        product = _dot(moved, changed)
+        self._reach = 1.0 if product > 0.0 else min(2.0 * self._reach, 1e10)
+        longer = _dot(moved, moved) / product if product > 0.0 else 4.0 * self.spectral
+        self.spectral = min(max(longer, 1e-10), 1e10)
+
+    def forget(self, gradient: Tensor) -> None:
+        """Begin anew with a step of length one at most."""
+        self.pairs.clear()
+        self.spectral = 1.0 / max(_norm(gradient), 1e-10)
+
+    def _free(self, point: Tensor, gradient: Tensor) -> Tensor:
+        """1 for the coordinates that can move against the gradient, 0 for those at their bound."""
+        nudge = 1e-12 * (1.0 + point.abs()) * gradient.sign()
+        return ((self.project(point - nudge) != point) | (gradient == 0.0)).to(point.dtype)
+
+    def _split(self, point: Tensor) -> list[Tensor]:
+        sizes = [p.numel() for p in self.params]
+        return [
+            part.reshape(p.shape)
+            for part, p in zip(torch.split(point, sizes), self.params, strict=True)
+        ]
+
+
+class _AtY(NamedTuple):
+    """Where a maximization over y ended; gradients are those of what is minimized."""
+
+    y: Tensor
+    value: float
+    gradient: Tensor
+    norm: float
+    end: Literal["accurate", "at rounding", "not finite", "runs away", "curves up", "stuck"]
+
+
+class QuasiNewtonNeAda(DirectStepper):
+    r"""Nested quasi-Newton for deterministic f, smooth in x and concave in y.
+
+    .. math::
+        x_{t+1} = P(x_t - \alpha_t H_t\nabla_x f(x_t, y_t)), \qquad
+        y_t \approx \arg\max_y f(x_t, y) - \tfrac{\rho}{2}\|y - c\|^2
+
+    with :math:`\|G_y\| \le \theta\,\|G_x\|` at the present point, the length :math:`\alpha_t` such
+    that the maximum over y falls, and :math:`\rho = 0` as long as y can be maximized. Steps are
+    L-BFGS without a set and on boxes, projected spectral gradient steps on other sets.
+
+    Needs to know: nothing.
+
+    Guarantees: none in writing; an accepted step lowers the maximum over y as far as it is known.
+
+    Args:
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
+        tol: Both norms are wanted this small.
+        theta: The accuracy of y relative to x; it shrinks when no step of x passes.
+        history: How many pairs L-BFGS keeps.
+        prox: The proximal weight to begin with; 0 begins without one.
+        x_set: Where x lives.
+        y_set: Where y lives.
+    """
+
+    measured_at: ClassVar[Literal["start", "middle", "end"]] = "end"
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        tol: float,
+        *,
+        theta: float = 1e-4,
+        history: int = 20,
+        prox: float = 0.0,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+    ) -> None:
+        super().__init__(x, y, x_set=x_set, y_set=y_set)
+        self._check_positive(tol=tol, theta=theta, history=history)
+        check_number("prox", prox, strict=False)
+        self.tol = tol
+        self.theta = theta
+        self._x = _Side(self._players["x"], x_set, history)
+        self._y = _Side(self._players["y"], y_set, history)
+        self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
+        self._prox = prox
+        self._center = self._y.read()
+        self._closure: Closure | None = None
+        self._graph: Tensor | None = None
+        self._run: _Run | None = None
+
+    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+        self._closure = closure
+        if self._run is None:
+            self._run = self._solve()
+        value, norm_x, norm_y = next(self._run)
+        words = f"proximal weight {self._prox:g}" if self._prox else ""
+        return torch.tensor(value, dtype=torch.float64), norm_x**2, norm_y**2, words
+
+    # What is evaluated.
+
+    def _y_gradient(self, y: Tensor) -> tuple[float, Tensor]:
+        """Minus f at the present x and some y, with the proximal term, and its gradient."""
+        assert self._closure is not None
+        self.counters.check_budget()
+        self._y.write(y)
+        value = self._evaluate(self._closure)
+        gradient = -self._y.gradient(value, keep_graph=True)
+        self._count("y")
+        self._graph = value
+        apart = y - self._center
+        return (
+            -value.item() + 0.5 * self._prox * _dot(apart, apart),
+            gradient + self._prox * apart,
+        )
+
+    def _x_gradient(self) -> Tensor:
+        """The x gradient at the point that was evaluated last."""
+        assert self._graph is not None
+        self.counters.check_budget()
+        gradient = self._x.gradient(self._graph, keep_graph=True)
+        self._count("x")
+        return gradient
+
+    # One player: y until it is accurate.
+
+    def _maximize(self, y: Tensor, accuracy: float) -> _AtY:
+        side, start = self._y, y
+        value, gradient = self._y_gradient(y)
+        if not _finite(value, gradient):
+            return _AtY(y, value, gradient, math.inf, "not finite")
+        recent, num_straight, num_up, num_stuck = [value], 0, 0, 0
+        for k in range(_MAX_INNER):
+            norm = side.mapping_norm(y, gradient)
+            if k == 0 and not len(side.pairs):
+                # Nothing is known of the curvature, so that no accuracy means anything yet.
+                accuracy = max(min(accuracy, 0.1 * norm), 1e-3 * self.tol)
+            if norm <= accuracy:
+                return _AtY(y, value, gradient, norm, "accurate")
+            if num_up >= 5:
+                return _AtY(y, value, gradient, norm, "curves up")
+            far = _norm(y - start) > _RUNAWAY * (1.0 + _norm(start))
+            if self._prox == 0.0 and (num_straight >= 2 or far):
+                return _AtY(y, value, gradient, norm, "runs away")
+            direction = side.direction(y, gradient)
+            found = self._search_y(y, value, max(recent[-5:]), gradient, direction)
+            if found is None:
+                num_stuck += 1
+                slope = abs(_dot(direction, gradient))
+                side.forget(gradient)
+                value, gradient = self._y_gradient(y)  # the graph is wanted at y
+                if slope <= 10.0 * self._rounding * abs(value):
+                    return _AtY(y, value, gradient, norm, "at rounding")
+                if num_stuck > 2:
+                    return _AtY(y, value, gradient, norm, "stuck")
+                continue
+            new, new_value, new_gradient = found
+            moved, changed = new - y, new_gradient - gradient
+            side.learn(moved, changed)
+            num_up = num_up + 1 if side.home is None and _dot(moved, changed) < 0.0 else 0
+            visible = abs(_dot(moved, gradient)) > 10.0 * self._rounding * abs(value)
+            straight = visible and _norm(changed) <= 1e-10 * _norm(gradient)
+            straight = straight and (side.home is None or side.is_box)
+            num_straight = num_straight + 1 if straight else 0
+            y, value, gradient = new, new_value, new_gradient
+            recent.append(value)
+            self.counters.inner_steps += 1
+        norm = side.mapping_norm(y, gradient)
+        return _AtY(y, value, gradient, norm, "accurate" if norm <= accuracy else "stuck")
+
+    def _search_y(
+        self, y: Tensor, value: float, worst: float, gradient: Tensor, direction: Tensor
+    ) -> tuple[Tensor, float, Tensor] | None:
+        """Shorten a step of y until it passes; None if no length does."""
+        reference = worst if self._y.home is not None and not self._y.is_box else value
+        length = 1.0
+        if not _dot(direction, gradient) < 0.0:
+            return None
+        for _ in range(40):
+            new = self._y.moved_to(y, direction, length)
+            new_value, new_gradient = self._y_gradient(new)
+            if not _finite(new_value, new_gradient):
+                length *= 0.25
+                continue
+            predicted = _dot(new - y, gradient)
+            slope = _dot(new - y, new_gradient)
+            if new_value <= reference + _ARMIJO * predicted or (
+                new_value <= value + 10.0 * self._rounding * abs(value)
+                and slope <= -_FLAT * predicted
+            ):
+                return new, new_value, new_gradient
+            shorter = -predicted / (slope - predicted) if slope > predicted else 0.5
+            length *= min(0.5, max(0.1, shorter))
+        return None
+
+    # Both players.
+
+    def _solve(self) -> "_Run":
+        """Without a proximal term, then with one; yields value and norms of f at the players."""
+        if not self._prox:
+            end = yield from self._descend(0.5 * self.tol)
+            if end == "y runs away":
+                self._y.write(self._center)
+            self._prox = 1.0
+            self._x.pairs.clear()
+            self._y.pairs.clear()
+        goal, moved = 1e-2, math.inf
+        while True:
+            self._center = self._y.read()
+            end = yield from self._descend(max(0.1 * self.tol, goal))
+            distance = _norm(self._y.read() - self._center)
+            if distance == 0.0 and end == "no step passes":
+                raise NoProgress("no step of x lowers the maximum over y any more")
+            if distance > 0.5 * moved:
+                self._prox *= _SHRINK_PROX
+                self._y.pairs.clear()
+            if not self._prox > 1e-12:
+                raise NoProgress("y runs away however it is held: f has no maximum", "runs away")
+            goal = 0.1 * min(self._prox * distance, goal) if distance > 0.0 else 0.1 * goal
+            moved = distance
+
+    def _descend(self, goal: float) -> "_Run":
+        """Lower the maximum over y until both norms are at most the goal; returns how it ended."""
+        x = self._x.read()
+        floor = 1e-2 * goal
+        at = self._maximize(self._y.read(), 0.1)
+        if at.end == "not finite":
+            raise FloatingPointError("f or its gradient is not finite at the start")
+        gradient = self._x_gradient()
+        norm = self._x.mapping_norm(x, gradient)
+        num_doubts = 0
+        for _ in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
+            at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
+            yield self._true_norms(at, norm)
+            if at.end == "curves up" and self._prox:
+                raise NoProgress("f curves upwards in y", "curves up")
+            if at.end in ("runs away", "curves up") or (at.end == "stuck" and not self._prox):
+                return "y is stuck" if at.end == "stuck" else "y runs away"
+            if norm <= goal and at.norm <= goal:
+                return "solved"
+            found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
+            if found is None:
+                num_doubts += 1
+                slope = abs(_dot(self._x.direction(x, gradient), gradient))
+                if num_doubts > 1 and slope <= 10.0 * self._rounding * abs(at.value):
+                    raise NoProgress("a step of x would change f by less than rounding does")
+                if num_doubts > _DOUBTS:
+                    return "no step passes"
+                self.theta *= 1e-2
+                floor = min(floor, self.theta * norm)
+                self._x.forget(gradient)
+                self._x.write(x)
+                at = self._maximize(at.y, max(floor, 1e-16))
+                gradient = self._x_gradient()
+                norm = self._x.mapping_norm(x, gradient)
+                continue
+            num_doubts = 0
+            new, new_at = found
+            new_gradient = self._x_gradient()
+            new_norm = self._x.mapping_norm(new, new_gradient)
+            tight = self._tighten(new, new_at, new_gradient, new_norm, floor)
+            self._x.learn(new - x, tight[1] - gradient)
+            x, (at, gradient, norm) = new, tight
+        return "slow"
+
+    def _tighten(
+        self, x: Tensor, at: _AtY, gradient: Tensor, norm: float, floor: float
+    ) -> tuple[_AtY, Tensor, float]:
+        """Maximize until y is accurate relative to the x gradient that it gives."""
+        for _ in range(30):
+            accuracy = max(self.theta * norm, floor)
+            if at.norm <= accuracy or at.end != "accurate":
+                break
+            at = self._maximize(at.y, accuracy)
+            gradient = self._x_gradient()
+            norm = self._x.mapping_norm(x, gradient)
+        return at, gradient, norm
+
+    def _search_x(
+        self, x: Tensor, at: _AtY, gradient: Tensor, accuracy: float
+    ) -> tuple[Tensor, _AtY] | None:
+        """Shorten a step of x until the maximum over y falls; None if no length does.
+
+        On success the players are at the new point; otherwise x is at the last trial.
+        """
+        direction = self._x.direction(x, gradient)
+        if not _dot(direction, gradient) < 0.0:
+            return None
+        length = 1.0
+        value = -at.value
+        for _ in range(_TRIALS):
+            new = self._x.moved_to(x, direction, length)
+            self._x.write(new)
+            trial = self._maximize(at.y, accuracy)
+            if trial.end in ("not finite", "runs away", "curves up"):
+                length *= 0.25
+                continue
+            predicted = _dot(new - x, gradient)
+            for _ in range(6):
+                # How far the maximum may still lie above, by the curvature of y that was seen.
+                curvature = self._y.pairs.least_curvature
+                gap = 0.5 * trial.norm**2 / curvature if curvature > 0.0 else 0.0
+                rise = -trial.value - value
+                enough = gap <= 0.1 * abs(rise) or trial.end != "accurate"
+                if enough or rise > _ARMIJO * predicted:
+                    break
+                trial = self._maximize(trial.y, 0.1 * trial.norm)
+            if rise <= _ARMIJO * predicted:
+                return new, trial
+            if rise <= 10.0 * self._rounding * abs(value):
+                slope = _dot(self._x_gradient(), new - x)
+                if 2.0 * predicted <= slope <= -_FLAT * predicted:
+                    return new, trial
+            excess = rise - predicted
+            length *= min(0.5, max(0.1, -predicted / (2.0 * excess))) if excess > 0.0 else 0.5
+        return None
+
+    def _true_norms(self, at: _AtY, norm_x: float) -> tuple[float, float, float]:
+        """The value of f and both norms, without the proximal term, where the players are."""
+        apart = at.y - self._center
+        value = -at.value + 0.5 * self._prox * _dot(apart, apart)
+        return value, norm_x, self._y.mapping_norm(at.y, at.gradient - self._prox * apart)
+
+
+def _dot(left: Tensor, right: Tensor) -> float:
+    return torch.dot(left, right).item()
+
+
+def _norm(vector: Tensor) -> float:
+    return math.sqrt(_dot(vector, vector))
+
+
+def _finite(value: float, gradient: Tensor) -> bool:
+    return math.isfinite(value) and math.isfinite(gradient.sum().item())
+
+
+def _curves(moved: Tensor, changed: Tensor) -> bool:
+    """Whether a function curves upwards along a step, beyond rounding."""
+    product = _dot(moved, changed)
+    return product > 1e-12 * math.sqrt(_dot(moved, moved) * _dot(changed, changed)) > 0.0
