@@ -213,7 +213,7 @@ def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
         (
             {"method": "gda", "options": {"lr": 1.0}},
             ValueError,
-            "no option 'lr'; it has lr_x, lr_y",
+            "no option 'lr'; did you mean 'lr_[xy]'",
         ),
         ({"method": "extragradient", "options": {"make": 1}}, ValueError, "no option 'make'"),
         ({"tol": 0.0}, ValueError, "tol must be a number greater than 0"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["check_choice", "check_number", "check_origin", "not_one_of"]
+__all__ = ["check_choice", "check_number", "check_origin", "nearest", "not_one_of"]
 
 
 def check_number(
@@ -69,12 +69,17 @@ def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
         "model must be one of 'linear', 'mlp', 'cnn', got 'transformer'"
     """
     choices = tuple(choices)
-    if isinstance(given, str):
-        names = [choice for choice in choices if isinstance(choice, str)]
-        near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-        if near:
-            return f"there is no {what} {given!r}; did you mean {near[0]!r}?"
+    near = nearest(given, choices)
+    if near is not None:
+        return f"there is no {what} {given!r}; did you mean {near!r}?"
     return f"{what} must be one of {', '.join(map(repr, choices))}, got {given!r}"
+
+
+def nearest(given: object, choices: Iterable[object]) -> str | None:
+    """The choice that was probably meant; None if none is near."""
+    names = [choice for choice in choices if isinstance(choice, str)]
+    near = difflib.get_close_matches(given, names, 1) if isinstance(given, str) else []
+    return near[0] if near else None
 
 
 def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:

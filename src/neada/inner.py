@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.optim.base import Keep, PlayerOptimizer
-from neada.scalars import Flag, Scalar, all_true, any_true, where
+from neada.scalars import Flag, Scalar, all_true, any_true, negate, where
 from neada.stopping import GradientMapping, InnerState, InnerSteps, StoppingRule
 
 __all__ = [
@@ -47,11 +47,14 @@ class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
     """A method has tried everything it knows; the sentence says what did not work.
 
     Attributes:
-        kind: "stalled", or what was seen: f "curves up" in y, or a player "runs away".
+        kind: "stalled", or what was seen: f "curves up" in y, a player "runs away", or steps change
+            f by less than "rounding" does.
     """
 
     def __init__(
-        self, sentence: str, kind: Literal["stalled", "curves up", "runs away"] = "stalled"
+        self,
+        sentence: str,
+        kind: Literal["stalled", "curves up", "runs away", "rounding"] = "stalled",
     ) -> None:
         super().__init__(sentence)
         self.kind = kind
@@ -234,11 +237,14 @@ class InnerResult:
             there are rows; NaN if none was evaluated.
         steps: Steps of y.
         reason: Why there were no more.
+        at_cap: Whether the rule had not fired when the cap was reached; one flag per row if there
+            are rows.
     """
 
     grad_sq: Scalar
     steps: int
     reason: str
+    at_cap: Flag = False
 
 
 class Oracle(Protocol):
@@ -297,10 +303,15 @@ class InnerLoop:
             resting: Rows that take no part.
         """
         rows = _Rows(resting)
+        at_cap: Flag = False
         k = 0
         while True:
             if reason := self._count_says(t, k):
                 rows.finish(reason)
+                break
+            if k >= self.max_steps:
+                rows.finish(f"the cap of {self.max_steps} inner steps")
+                at_cap = negate(rows.at_rest)
                 break
             grad_sq = oracle.evaluate()
             rows.see(grad_sq)
@@ -311,16 +322,14 @@ class InnerLoop:
             counters.inner_steps += 1
             if self.options.test == "last" and self._all_done(rows, oracle, t, k, grad_sq):
                 break
-        return InnerResult(rows.grad_sq, k, rows.reason())
+        return InnerResult(rows.grad_sq, k, rows.reason(), at_cap)
 
     def _count_says(self, t: int, k: int) -> str:
         """Why to stop without looking at a gradient; empty to go on."""
         if k < self.options.min_steps:
             return ""
         state = InnerState(t, k, None, self.grad_sq_x)
-        if self.stopping(state):
-            return self.stopping.reason(state)
-        return f"the cap of {self.max_steps} inner steps" if k >= self.max_steps else ""
+        return self.stopping.reason(state) if self.stopping(state) else ""
 
     def _all_done(self, rows: "_Rows", oracle: Oracle, t: int, k: int, grad_sq: Scalar) -> bool:
         """Ask the rule, release the rows that are done, and say whether none is left."""

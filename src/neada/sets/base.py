@@ -14,6 +14,7 @@ from neada.scalars import Flag, Scalar
 from neada.tensors import check_player, clone, negative
 
 __all__ = [
+    "NonFinitePoint",
     "Point",
     "Set",
     "Values",
@@ -27,6 +28,10 @@ __all__ = [
     "slack",
     "values_for",
 ]
+
+
+class NonFinitePoint(ValueError, FloatingPointError):  # noqa: N818 (as NonFiniteGradient)
+    """A point or a gradient that has no projection, because an entry is not finite."""
 
 
 # A number for every coordinate: one for all, a tensor that broadcasts, or one tensor per tensor.
@@ -245,7 +250,7 @@ class Set(ABC):
         _check_nan(gradients, "gradient")
         for i, tensor in enumerate(tensors):
             if not math.isfinite(tensor.sum().item()) and not bool(tensor.isfinite().all()):
-                raise ValueError(
+                raise NonFinitePoint(
                     f"the gradient mapping needs a finite point, but tensor {i} has NaN or "
                     "infinite entries; project the point first or check the step that made it"
                 )
@@ -333,7 +338,7 @@ class Set(ABC):
                 continue
             _check_nan([tensor], "point", i)
             if not self._accepts_infinite and bool(tensor.isinf().any()):
-                raise ValueError(
+                raise NonFinitePoint(
                     f"cannot project a point with infinite entries onto {self!r} (tensor {i}): "
                     "the projection is undefined; clamp the point first or check the step that "
                     "made it"
@@ -371,7 +376,7 @@ def _check_nan(tensors: Sequence[Tensor], what: str = "point", first: int = 0) -
         total = tensor.sum().item()
         # inf - inf is NaN too, so a NaN sum only calls for a closer look.
         if total != total and (num_nan := int(tensor.isnan().sum())):
-            raise ValueError(
+            raise NonFinitePoint(
                 f"cannot project a {what} with NaN: tensor {i}, shape {tuple(tensor.shape)}, "
                 f"has {num_nan}; check the step that made it"
             )

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_number, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers import Stepper
 from neada.steppers.quasi_newton import QuasiNewtonNeAda
 
-__all__ = ["MethodInfo", "Players", "make_stepper", "methods"]
+__all__ = ["MethodInfo", "Players", "make_stepper", "methods", "remedy"]
 
 
 class Players(NamedTuple):
@@ -95,13 +95,39 @@ def make_stepper(
         )
     check_choice("method", method, _METHODS)
     factory, _ = _METHODS[method]
-    known = list(inspect.signature(factory).parameters)[1:]
-    for name in options:
+    known = _options(method)
+    num_rows = len(players.x[0]) if players.rowwise else None
+    for name, number in options.items():
         if name not in known:
-            raise ValueError(
-                f"method {method!r} has no option {name!r}; it has {', '.join(known) or 'none'}"
-            )
+            near = nearest(name, known)
+            there_is = f"did you mean {near!r}?" if near else f"it has {', '.join(known)}"
+            raise ValueError(f"method {method!r} has no option {name!r}; {there_is}")
+        if name.startswith("lr_"):
+            optim.base.check_rate(name, number, num_rows)
+        else:
+            check_number(name, number, strict=False, whole=name in ("history", "inner_steps"))
     return factory(players, **options)
+
+
+def _options(method: str) -> list[str]:
+    return list(inspect.signature(_METHODS[method][0]).parameters)[1:]
+
+
+def remedy(method: str | Callable[[Players], Stepper]) -> str:
+    """What a user of a method can do about an unsolved problem; empty for the default.
+
+    Args:
+        method: As `make_stepper` takes it.
+    """
+    if callable(method):
+        return "or change the step sizes of the method, or use the default, which has none"
+    if method == "neada":
+        return ""
+    rates = [name for name in _options(method) if name.startswith("lr_")]
+    if not rates:
+        return "or use the default method"
+    ratio = ", whose ratio may be wrong" if len(rates) > 1 else ""
+    return f"or lower {' and '.join(rates)}{ratio}; the default method has no learning rates"
 
 
 def _check_players(players: object) -> None:
@@ -158,6 +184,8 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 
 # Nested methods: they need to know nothing.
 
+_MAX_INNER_STEPS = 300  # of the default with rows, after which a row is solved by itself
+
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
 def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float = 0.0) -> Stepper:
@@ -175,12 +203,11 @@ def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float
     # y is solved more accurately than asked for, because its error spoils the x gradient; but not
     # beyond its precision.
     floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
-    rule = stopping.RelativeAccuracy(theta, floor) | stopping.FixedSteps(2000)
     return steppers.NeAda(
         _quasi_newton(players, "x", history),
         _quasi_newton(players, "y", history),
-        rule,
-        inner=InnerOptions(min_steps=0),
+        stopping.RelativeAccuracy(theta, floor),
+        inner=InnerOptions(min_steps=0, max_steps=_MAX_INNER_STEPS),
         deterministic=True,
         rowwise=players.rowwise,
     )

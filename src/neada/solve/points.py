@@ -40,10 +40,14 @@ class Form(NamedTuple):
     """Copies of the point's tensors that take gradients."""
     names: list[str]
     """What the user calls each of them: ``x0['weight']``."""
-    for_fun: Callable[[], Any]
-    """The leaves in the user's structure, as tensors, for the objective."""
+    build: Callable[[list[Tensor]], Any]
+    """Tensors in the user's structure, for the objective."""
     give_back: Callable[[list[Tensor]], Any]
     """Tensors in the user's structure and of the user's kind, for the answer."""
+
+    def for_fun(self) -> Any:
+        """The leaves in the user's structure, for the objective."""
+        return self.build(self.leaves)
 
 
 def common_kind(**points: Any) -> Kind:
@@ -105,7 +109,7 @@ def read_form(point: Any, name: str, kind: Kind | None = None) -> Form:
     for leaf in parts.leaves:
         if not bool(leaf.isfinite().all()):
             raise ValueError(f"{name} has entries that are not finite: start from finite numbers")
-    return Form(parts.leaves, parts.names, lambda: build(parts.leaves), give_back)
+    return Form(parts.leaves, parts.names, build, give_back)
 
 
 def check_rows(*forms: Form) -> None:

@@ -32,8 +32,8 @@ class Status(Enum):
         "the budget of calls is used up: raise max_calls, or loosen tol if the norms have settled"
     )
     DIVERGED = (
-        "the iterates run away: f may be unbounded in y or x, or the learning rates have the wrong "
-        "ratio; bound the players with sets, or try the default method"
+        "the iterates run away: f may be unbounded, above in y or below in x; bound the players "
+        "with sets"
     )
     NON_FINITE = (
         "the objective or a gradient is not finite: the last good point is returned; check the "
@@ -41,12 +41,9 @@ class Status(Enum):
     )
     STALLED = (
         "no progress any more above the tolerance: f may not be smooth, or not concave enough in y "
-        "to be solved, or the learning rates have the wrong ratio; the best point is returned"
+        "to be solved; the best point is returned"
     )
-    TOLERANCE = (
-        "the tolerance is below what the precision of the point can reach: use float64, or a "
-        "larger tol"
-    )
+    TOLERANCE = "the tolerance is below what the precision of the point can reach: use a larger tol"
     IGNORES_X = (
         "f does not depend on x: nothing to minimize; check that fun uses its first argument"
     )
@@ -96,8 +93,8 @@ class MinimaxResult:
         fun: f there.
         success: Whether both norms are at most the tolerance there, checked by a fresh
             evaluation; one flag per row if there are rows.
-        status: How it ended.
-        message: The same in words, with advice.
+        status: How it ended: a `Status`, or an array of them with rows.
+        message: The same in words, with advice; a list with one sentence per row if there are rows.
         grad_norm_x: The norm of the x gradient (of its mapping, with an `x_set`) there.
         grad_norm_y: The norm of y's gradient mapping there.
         calls_x, calls_y, calls_value: Evaluations of each kind.
@@ -111,7 +108,7 @@ class MinimaxResult:
     fun: Any
     success: Any
     status: Any
-    message: str
+    message: Any
     grad_norm_x: Any
     grad_norm_y: Any
     calls_x: int

@@ -1,5 +1,6 @@
 """What all min-max algorithms share: one verb, exact counters, complete state."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from neada.checks import check_origin
 from neada.inner import Counted, Counters, Player, backward
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
-from neada.scalars import Scalar, all_finite
+from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
 from neada.sets import Set
 
 __all__ = [
@@ -90,6 +91,8 @@ class Stepper(Counted, ABC):
     the y after it ("middle"), or to both players after it."""
     max_inner_steps: int | None = None
     """The cap of the inner loop, where there is one."""
+    at_cap: Flag = False
+    """Whether the last inner loop ended at its cap; one flag per row if there are rows."""
 
     def __init__(
         self,
@@ -266,8 +269,7 @@ class Stepper(Counted, ABC):
 
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
         grad_sq = self._agreed(tensors.squared_norm(self._grads(player), self.rowwise))
-        if not all_finite(grad_sq):
-            tensors.raise_non_finite([p.grad for p in self._players[player]])
+        unknown = None if all_finite(grad_sq) else self._rest_not_finite(player, grad_sq)
         if all(constraint is None for _, constraint in self._groups[player]):
             return Evaluation(value.detach(), grad_sq, grad_sq)
         ascent = 1.0 if player == "y" else -1.0
@@ -279,7 +281,25 @@ class Stepper(Counted, ABC):
             else:
                 mapping += constraint.gradient_mapping(list(params), direction)
         mapping_sq = self._agreed(tensors.squared_norm(mapping, self.rowwise))
+        if unknown is not None:
+            mapping_sq = where(unknown, math.nan, mapping_sq)
         return Evaluation(value.detach(), grad_sq, mapping_sq)
+
+    def _rest_not_finite(self, player: Player, grad_sq: Scalar) -> Tensor:
+        """Zero the gradients of rows at rest that are not finite; raise if others are not."""
+        grads = [p.grad for p in self._players[player]]
+        bad = negate(is_finite(grad_sq))
+        if self._resting is None or any_true(bad & ~self._resting):
+            tensors.raise_non_finite(grads)
+        assert isinstance(bad, Tensor)
+        for gradient in grads:
+            if gradient is not None:
+                gradient[bad] = 0.0
+        return bad
+
+    def _finite_at_rest(self, value: Tensor, resting: Tensor | None) -> Tensor:
+        """Values, with zeros for rows at rest where f is not defined."""
+        return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
     def _agreed(self, number: Scalar) -> Scalar:
         """The number all ranks decide by."""
@@ -305,7 +325,7 @@ class Stepper(Counted, ABC):
                 self.row_calls += self._paying & (apart != 0.0)
                 tensors.copy_(before, [param.detach() for param in params])
             with torch.no_grad():
-                return closure()
+                return self._finite_at_rest(closure(), self._resting)
 
         return evaluate
 
@@ -404,7 +424,7 @@ class ComposedStepper(Stepper):
             return
         values = self._value_closure(closure, player) if optimizer.tries_points else None
         with optimizer.rows_at_rest(rest):
-            optimizer.step(values, value=evaluation.value)
+            optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and both optimizers."""

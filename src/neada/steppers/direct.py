@@ -91,13 +91,15 @@ class DirectStepper(Stepper):
     def _put(
         self, player: Player, start: Sequence[Tensor], direction: Sequence[Tensor], step: Scalar
     ) -> None:
-        """Put a player at P(start + step * direction)."""
+        """Put a player at P(start + step * direction); rows at rest stay at the start."""
         params = self._players[player]
         tensors.copy_(params, start)
         tensors.add_scaled_(params, direction, step)
         constraint = self._sets[player]
         if constraint is not None:
             constraint.project_(params)
+        if self._resting is not None:
+            tensors.blend_(params, start, self._resting)
 
     def _gradients(self, player: Player) -> list[Tensor]:
         """Copies of the gradients in `.grad`."""

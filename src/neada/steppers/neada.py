@@ -107,6 +107,7 @@ class NeAda(ComposedStepper):
         finally:
             if self.rowwise:
                 self.rest(self._resting)  # rows that were done early pay again
+        self.at_cap = found.at_cap
         if go_to_average(self.y_optimizer):
             game.graph = None  # it was made at the last iterate, not at the average
         at_x = self._x_gradient(closure, t, game.graph)

@@ -393,7 +393,9 @@ class QuasiNewtonNeAda(DirectStepper):
                 num_doubts += 1
                 slope = abs(_dot(self._x.direction(x, gradient), gradient))
                 if num_doubts > 1 and slope <= 10.0 * self._rounding * abs(at.value):
-                    raise NoProgress("a step of x would change f by less than rounding does")
+                    raise NoProgress(
+                        "a step of x would change f by less than rounding does", "rounding"
+                    )
                 if num_doubts > _DOUBTS:
                     return "no step passes"
                 self.theta *= 1e-2

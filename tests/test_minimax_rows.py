@@ -1,0 +1,196 @@
+"""`minimax(rowwise=True)`: every row has its own status, and a bad one does not lose the others."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import neada
+from neada import minimax, sets
+from neada.solve.result import Status
+
+torch_float = torch.float64
+
+
+def column(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch_float).reshape(-1, 1)
+
+
+# One function of (x, y) per row; each with its start and how it has to end.
+ROWS = {
+    "strongly concave": (lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0, "CONVERGED"),
+    "bilinear": (lambda x, y: x * y, 1.0, 1.0, "CONVERGED"),
+    "square root": (lambda x, y: x**2 / 2 + x * y + (1 - y**2).sqrt(), 2.0, 0.0, "CONVERGED"),
+    "convex in y": (lambda x, y: x**2 + x * y + y**2, 1.0, 1.0, "NOT_A_MAXIMUM"),
+    "minimum in y": (lambda x, y: x**2 + y**2, 1.0, 0.0, "NOT_A_MAXIMUM"),
+    "unbounded in y": (lambda x, y: x**2 + y, 1.0, 1.0, "DIVERGED"),
+    "undefined start": (lambda x, y: x**2 + (y - 5).sqrt(), 1.0, 1.0, "NON_FINITE"),
+    "finite gradient only": (lambda x, y: x**2 + (x - 5).log() - y**2, 1.0, 1.0, "NON_FINITE"),
+}
+X0 = column(*(row[1] for row in ROWS.values()))
+Y0 = column(*(row[2] for row in ROWS.values()))
+
+
+def all_rows(x: Tensor, y: Tensor) -> Tensor:
+    return torch.stack([row[0](x[i], y[i]).sum() for i, row in enumerate(ROWS.values())])
+
+
+def test_a_bilinear_row_beside_an_easy_one() -> None:
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack([(x[0] - 1) ** 2 + 2 * x[0] * y[0] - y[0] ** 2, x[1] * y[1]]).flatten()
+
+    result = minimax(fun, column(3.0, 2.0), column(1.0, 1.0), rowwise=True)
+    assert result.success.tolist() == [True, True]
+    assert list(result.status) == [Status.CONVERGED] * 2
+    np.testing.assert_allclose(result.x, [[0.5], [0.0]], atol=1e-6)
+    np.testing.assert_allclose(result.y, [[0.5], [0.0]], atol=1e-6)
+
+
+def test_every_row_ends_in_its_own_way() -> None:
+    result = minimax(all_rows, X0, Y0, rowwise=True)
+    assert [status.name for status in result.status] == [row[3] for row in ROWS.values()]
+    assert result.success.tolist() == [row[3] == "CONVERGED" for row in ROWS.values()]
+    assert len(result.message) == len(ROWS)
+    for status, message in zip(result.status, result.message, strict=True):
+        assert message.startswith(status.value)
+    np.testing.assert_allclose(result.x[:3, 0], [0.5, 0.0, 0.0], atol=1e-6)
+    shown = repr(result)
+    assert "3 of 8 rows" in shown
+    assert "2 NOT_A_MAXIMUM" in shown
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_ends_as_it_would_by_itself(name: str) -> None:
+    i = list(ROWS).index(name)
+    fun, x0, y0, status = ROWS[name]
+    alone = minimax(lambda x, y: fun(x, y).sum(), x0, y0)
+    together = minimax(all_rows, X0, Y0, rowwise=True)
+    assert alone.status.name == status == together.status[i].name
+    if alone.success:
+        assert together.x[i].item() == pytest.approx(alone.x, abs=2e-6)
+
+
+@pytest.mark.parametrize("method", [info.name for info in neada.methods()])
+def test_bad_rows_do_not_disturb_a_good_one(method: str) -> None:
+    """With any method: the first row moves as it does when it is the only one."""
+    bad = minimax(all_rows, X0, Y0, rowwise=True, method=method, max_calls=400)
+    good = minimax(
+        lambda x, y: ROWS["strongly concave"][0](x, y)[:, 0],
+        *(X0[:1], Y0[:1]),
+        rowwise=True,
+        method=method,
+        max_calls=400,
+    )
+    assert len(bad.status) == len(ROWS)
+    assert all(isinstance(status, Status) for status in bad.status)
+    assert not bad.success[4:].any()
+    # The inner loops of rows that run away use up the budget of a nested method.
+    if good.success[0] and bad.status[0] is not Status.BUDGET:
+        assert bad.success[0]
+        assert bad.x[0].item() == pytest.approx(0.5, abs=1e-5)
+
+
+def test_the_rows_share_the_budget() -> None:
+    full = minimax(all_rows, X0, Y0, rowwise=True)
+    few = minimax(all_rows, X0, Y0, rowwise=True, max_calls=400)
+    assert few.total_calls <= 400 + 2 * len(ROWS) + 4 < full.total_calls
+    assert few.success[0]
+    assert Status.BUDGET in list(few.status)
+
+
+def test_an_interrupted_solve_of_single_rows_keeps_the_solved_ones() -> None:
+    num_rows = len(ROWS)
+    result = minimax(
+        all_rows, X0, Y0, rowwise=True, callback=lambda info: info.value.numel() != num_rows
+    )
+    assert result.success[0]
+    assert Status.INTERRUPTED in list(result.status)
+
+
+def test_bounds_of_rows_hold_for_rows_that_are_solved_by_themselves() -> None:
+    """x y on boxes of different sizes; with the bounds away from zero the answer is a corner."""
+    low, high = column(-1.0, 1.0, -1.0), column(1.0, 2.0, 3.0)
+    box = sets.Box(low, high)
+    start = column(1.0, 1.5, 1.0)
+    result = minimax(lambda x, y: (x * y).sum(1), start, start, x_set=box, y_set=box, rowwise=True)
+    assert result.success.all()
+    np.testing.assert_allclose(result.x, [[0.0], [1.0], [0.0]], atol=1e-6)
+    np.testing.assert_allclose(result.y[1], [2.0], atol=1e-6)
+
+
+def test_a_minimum_in_y_inside_of_a_set_is_seen_in_every_row() -> None:
+    """At the start both rows are stationary; the first is a minimum in y inside of the box."""
+    sign = torch.tensor([1.0, -1.0], dtype=torch_float)
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        return (x**2).sum(1) + sign * (y**2).sum(1)
+
+    start = torch.zeros(2, 2, dtype=torch_float)
+    result = minimax(fun, start, start, y_set=sets.Box(-1.0, 1.0), rowwise=True)
+    assert list(result.status) == [Status.NOT_A_MAXIMUM, Status.CONVERGED]
+    assert result.success.tolist() == [False, True]
+
+
+def test_curvature_is_looked_at_along_parts_without_a_set() -> None:
+    """The part with a set is at its border, the other one at a minimum in y."""
+    result = minimax(
+        lambda x, y: x**2 + y["a"] + y["b"] ** 2,
+        1.0,
+        {"a": 0.0, "b": 0.0},
+        y_set={"a": sets.Box(0.0, 1.0), "b": None},
+    )
+    assert result.status is Status.NOT_A_MAXIMUM
+
+
+# Words that fit the method and the evidence.
+
+
+def test_a_budget_far_from_the_tolerance_is_a_budget() -> None:
+    def rosenbrock(x: Tensor, y: Tensor) -> Tensor:
+        return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2 + x @ y - y @ y
+
+    start = torch.tensor([-1.2, 1.0])
+    result = minimax(rosenbrock, start, start, tol=1e-9, max_calls=20)
+    assert max(result.grad_norm_x, result.grad_norm_y) > 0.1
+    assert result.status is Status.BUDGET
+
+
+def test_a_tolerance_below_the_precision_is_named() -> None:
+    start = torch.tensor([3.0, -2.0])
+    result = minimax(
+        lambda x, y: ((x - 0.3) ** 4).sum() + (x - 0.7) @ (x - 0.7) + x @ y - y @ y,
+        *(start, start),
+        tol=1e-12,
+    )
+    assert result.status is Status.TOLERANCE
+    assert result.message.endswith("use a larger tol; or use float64")
+
+
+@pytest.mark.parametrize(
+    "fun", [lambda x, y: x**2 + y, lambda x, y: (x - 0.3).abs() + x * y - y**2 / 2]
+)
+def test_the_default_does_not_speak_of_learning_rates(fun: object) -> None:
+    result = minimax(fun, 3.0, 1.0)  # type: ignore[arg-type]
+    assert not result.success
+    assert "learning rate" not in result.message
+    assert "default" not in result.message
+    assert "(seen: " in result.message
+
+
+def test_a_method_with_learning_rates_is_told_so() -> None:
+    result = minimax(lambda x, y: x * y, 1.0, 1.0, method="gda", options={"lr_x": 5.0})
+    assert not result.success
+    assert "lower lr_x and lr_y" in result.message
+    assert "the default method has no learning rates" in result.message
+
+
+def test_overflow_on_a_set_is_a_status() -> None:
+    """The iterates pass the largest float between two looks at how far out they are."""
+    result = minimax(
+        lambda x, y: -(x**4) + x * y - y**2,
+        *(3.0, 1.0),
+        y_set=sets.NonNegative(),
+        method="gda",
+        options={"lr_x": 1e3},
+    )
+    assert result.status in (Status.DIVERGED, Status.NON_FINITE)
