@@ -244,8 +244,19 @@ def test_evaluations_in_between_may_look_at_fewer_samples() -> None:
                 seen.append(len(inputs))
             return super().forward(inputs)
 
-    train(config(eval_every=60, eval_samples=7), data=points, model=Counting(2, 2))
+    result = train(config(eval_every=60, eval_samples=7), data=points, model=Counting(2, 2))
     assert set(seen) == {7, 30, 40}
+    sizes = [row["eval_samples"] for row in result.rows if "eval_samples" in row]
+    assert sizes[:-1] == [7] * (len(sizes) - 1), "a curve is about the same samples throughout"
+    assert sizes[-1] == len(points.targets_test)
+    assert result.rows[-1]["calls"] == result.rows[-2]["calls"]
+
+
+def test_by_default_evaluations_in_between_look_at_a_thousand_samples() -> None:
+    assert TrainConfig().eval_samples == 1000
+    result = train(config(eval_every=60), data=tiny_data())
+    sizes = {row["eval_samples"] for row in result.rows if "eval_samples" in row}
+    assert sizes == {len(tiny_data().targets_test)}
 
 
 def test_the_worst_group_is_reported() -> None:

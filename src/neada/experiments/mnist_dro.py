@@ -63,7 +63,7 @@ class Config:
         data: "mnist" with the paper's network, or "digits" with a small one.
         max_calls: Gradient calls of both players.
         num_evaluations: How often the accuracies are measured.
-        eval_samples: On how many images; the last time on all.
+        eval_samples: On how many images; at the end on all as well.
         lr_x: The model's learning rate.
         gamma: The price per squared distance.
         stop_scale: The constant of NeAda's rule.
@@ -253,10 +253,8 @@ def figure(records: Sequence[Record]) -> "Figure":
         for lr_y, rate in _RATES.items()
     }
     part = _OWN if any(f"{_OWN}_clean" in record.rows[-1] for record in records) else _TEST
-    # The others are measured on the first few images, which may be harder or easier than all.
-    words = "; last point: all images" if any(r.config.eval_samples for r in records) else ""
     accuracies = [
-        panel(f"FGSM, eps = {e:g}{words}", f"{part}_{e:g}", "accuracy (%)", lines, percent=True)
+        panel(f"FGSM, eps = {e:g}", f"{part}_{e:g}", "accuracy (%)", lines, percent=True)
         for e in _EPS
     ]
     loss = panel("training loss", "loss", "loss at the perturbed batch", lines, logarithmic=True)

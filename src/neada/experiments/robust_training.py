@@ -75,7 +75,7 @@ def training(config: Any, **others: Any) -> TrainConfig:
         eval_every=max(1, config.max_calls // config.num_evaluations),
         eval_clip=False,
         seed=config.seed,
-        **others,
+        **{"eval_samples": None, **others},
     )
 
 
@@ -263,9 +263,13 @@ def falls_first(id: str, where: str, words: str, adam: Runs, neada: Runs) -> Cla
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:
+    # The last evaluation was of all samples, the one before it at the same calls of as many as the
+    # others: a curve is about the same samples throughout.
     rows = [row for row in record.rows if name in row]
-    calls = np.array([row["calls"] for row in rows], dtype=float)
-    return calls, record.column(name)
+    sizes = [row["eval_samples"] for row in rows if "eval_samples" in row]
+    rows = [row for row in rows if row.get("eval_samples") in (None, *sizes[:1])]
+    calls, values = (np.array([row[of] for row in rows], dtype=float) for of in ("calls", name))
+    return calls, values
 
 
 # Figures.

@@ -238,7 +238,7 @@ class EvaluationOptions:
     eval_norm: Literal["linf", "l2"] = option("linf", "the norm of the attacks")
     eval_clip: bool = option(True, "keep attacked inputs in the valid range of the data")
     eval_samples: int | None = option(
-        None, "samples of each part in evaluations before the last one (default: all)"
+        1000, "samples of each part in evaluations; at the end all are looked at as well"
     )
 
 

@@ -11,13 +11,49 @@ from neada.data import Dataset
 from neada.training.config import TrainConfig
 from neada.training.players import groups_of
 
-__all__ = ["Interrupted", "accuracy_names", "chunks", "evaluate"]
+__all__ = ["Interrupted", "accuracy_names", "chunks", "evaluate", "evaluations"]
 
 _CHUNK = 1000
 
 
 class Interrupted(Exception):  # noqa: N818 (a signal, not an error)
     """Somebody wants the evaluation to stop."""
+
+
+def evaluations(
+    config: TrainConfig,
+    model: nn.Module,
+    data: Dataset,
+    at_end: bool,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> list[dict[str, float]]:
+    """What `evaluate` finds on the config's number of samples and, at the end, on all.
+
+    So every curve is about the same samples from its first point to its last; how many there were
+    of the test set is said in ``eval_samples``.
+
+    Args:
+        config: Which attack, which eps, how many samples.
+        model: The network.
+        data: What it was trained on.
+        at_end: Whether to look at all samples, too.
+        interrupted: Asked between chunks whether to give up.
+
+    Raises:
+        Interrupted: `interrupted` said so.
+    """
+    parts = [len(targets) for part, (_, targets) in data.splits.items() if part != "train"]
+    few = config.eval_samples
+    sizes: list[int | None] = [few if few is not None and few < max(parts) else None]
+    if at_end and sizes != [None]:
+        sizes.append(None)
+    return [
+        {
+            **evaluate(config, model, data, size, interrupted),
+            "eval_samples": len(data.targets_test[:size]),
+        }
+        for size in sizes
+    ]
 
 
 def evaluate(

@@ -17,7 +17,7 @@ from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.runs import Checkpoints, Run
 from neada.training.config import TrainConfig
-from neada.training.evaluation import Interrupted, evaluate
+from neada.training.evaluation import Interrupted, evaluations
 from neada.training.players import Game, groups_of, make_game
 from neada.training.record import (
     Meter,
@@ -161,18 +161,17 @@ def train(
                 # A row, with an evaluation now and then and at the end.
                 at = (game.calls, part)
                 if done or rows_due.is_due(*at) or evaluations_due.is_due(*at):
-                    found: dict[str, float] = {}
+                    found: list[dict[str, float]] = []
                     if done or evaluations_due.is_due(*at):
-                        num_samples = None if done else config.eval_samples
-                        try:
-                            found = evaluate(config, model, data, num_samples, stop)
-                            accuracy = found["test_clean"]
-                        except Interrupted:
-                            pass
+                        with contextlib.suppress(Interrupted):
+                            found = evaluations(config, model, data, done, stop)
+                            accuracy = found[-1]["test_clean"]
                     if not stop.asked or found:
                         row = {"calls": game.calls, "x_steps": game.x_steps, "epoch": batches.epoch}
-                        seconds = round(record.elapsed(), 3)
-                        record.append({**row, **meter.means(), **found, "seconds": seconds})
+                        means = meter.means()
+                        for accuracies in found or [{}]:
+                            seconds = round(record.elapsed(), 3)
+                            record.append({**row, **means, **accuracies, "seconds": seconds})
                         rows_due.tick(*at)
                         evaluations_due.tick(*at)
                         complete = done
