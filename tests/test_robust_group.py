@@ -1,6 +1,7 @@
 """GroupDRO against hand computation, closed forms, and the online method of Sagawa et al."""
 
 import itertools
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,13 @@ def test_an_x_optimizer_that_tries_points_gets_them_evaluated() -> None:
 
 def test_without_regularizer_it_is_the_online_method() -> None:
     model, twin, (inputs, targets, groups) = network(), network(), batch()
-    group = objective(model, regularizer=None, sizes=[10, 10, 10], adjustment=0.5)
+    group = objective(
+        model,
+        regularizer=None,
+        sizes=[10, 10, 10],
+        adjustment=0.5,
+        y_optimizer=lambda weights: ExponentiatedGradient(weights, 0.01),
+    )
     x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     y = np.full(3, 1.0 / 3.0)
     for _ in range(8):
@@ -319,6 +326,50 @@ def test_exponentiated_gradient_on_large_numbers() -> None:
     assert weights.tolist() == [1.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="lr must be a number greater than 0"):
         ExponentiatedGradient([weights], lr=0.0)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_adaptive_step_has_little_regret_in_any_unit(seed: int, unit: float) -> None:
+    """Against numpy, and against the bound, for losses that no fixed rate suits."""
+    generator = np.random.default_rng(seed)
+    num_groups, num_steps = 5, 400
+    losses = unit * (100.0 + generator.uniform(size=(num_steps, num_groups)))
+    losses[: num_steps // 2, 0] += unit
+    losses[num_steps // 2 :, 3] += 3.0 * unit
+    weights = torch.full((num_groups,), 1.0 / num_groups, dtype=torch.float64, requires_grad=True)
+    optimizer = ExponentiatedGradient([weights])
+    gained = spread_sq = 0.0
+    total = np.zeros(num_groups)
+    for loss in losses:
+        gained += float(weights.detach().numpy() @ loss)
+        weights.grad = torch.from_numpy(loss)
+        optimizer.step()
+        total += loss
+        spread_sq += np.ptp(loss) ** 2
+        logits = np.sqrt(np.log(num_groups) / spread_sq) * (total - total.max())
+        expected = np.exp(logits) / np.exp(logits).sum()
+        np.testing.assert_allclose(weights.detach().numpy(), expected, rtol=1e-6, atol=1e-9)
+    regret = losses.sum(0).max() - gained
+    assert regret <= 2.0 * np.sqrt(np.log(num_groups) * spread_sq)
+    assert regret < 0.2 * (losses.sum(0).max() - losses.mean(1).sum())
+
+
+def test_the_adaptive_step_goes_on_bit_for_bit_from_a_saved_state() -> None:
+    def play(weights: torch.Tensor, optimizer: ExponentiatedGradient, steps: range) -> None:
+        for t in steps:
+            weights.grad = torch.tensor([float(t % 3), 1.0, float(t % 2)])
+            optimizer.step()
+
+    weights = torch.full((3,), 1.0 / 3.0, requires_grad=True)
+    optimizer = ExponentiatedGradient([weights])
+    play(weights, optimizer, range(5))
+    copy = weights.detach().clone().requires_grad_()
+    other = ExponentiatedGradient([copy])
+    other.load_state_dict(deepcopy(optimizer.state_dict()))
+    play(weights, optimizer, range(5, 9))
+    play(copy, other, range(5, 9))
+    assert torch.equal(weights, copy)
 
 
 @pytest.mark.parametrize(

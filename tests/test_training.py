@@ -119,8 +119,9 @@ def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> Non
     )
     model = models.make("mlp", (2,), 2, seed=0)
     assert points.groups_train is not None
-    y = torch.bincount(points.groups_train).float()
-    y /= y.sum()
+    start = torch.bincount(points.groups_train).float()
+    y = start = start / start.sum()
+    total, spread_sq = torch.zeros(2), 0.0
     batches = Batches(
         points.inputs_train, points.targets_train, 32, seed=0, extras=[points.groups_train]
     ).endless()
@@ -129,7 +130,9 @@ def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> Non
         losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
         means = torch.stack([losses[groups == g].mean() for g in (0, 1)])
         gradients = torch.autograd.grad((y * means).sum(), list(model.parameters()))
-        y = y * (0.01 * means.detach()).exp()
+        total += means.detach()
+        spread_sq += (means[0] - means[1]).item() ** 2
+        y = start * (math.sqrt(math.log(2.0) / spread_sq) * (total - total.max())).exp()
         y /= y.sum()
         with torch.no_grad():
             for p, gradient in zip(model.parameters(), gradients, strict=True):

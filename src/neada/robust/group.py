@@ -75,9 +75,9 @@ class GroupDRO(Counted):
         adjustment: The constant :math:`C` of the size adjustment.
         estimate: How a group's loss is estimated from a batch, "mean" or "unbiased".
         y_optimizer: A function that takes a list with the weights and returns a torch optimizer
-            with ``maximize=True`` and a simplex as its set. By default exponentiated gradient: for
-            "kl" with a learning rate of 1/strength, whose single step is the maximum; for None
-            with 0.01; and for "chi2" `AdGD`.
+            with ``maximize=True`` and a simplex as its set. By default none has a learning rate to
+            choose: exponentiated gradient, for "kl" with 1/strength, whose single step is the
+            maximum, for None with a step that adapts; and for "chi2" `AdGD`.
         stopping: When y is good enough for a batch; by default a squared gradient mapping of at
             most 1/(t+1), or t+1 steps.
         inner: Options of the inner loop over the weights.
@@ -155,8 +155,12 @@ class GroupDRO(Counted):
         self._loop: InnerLoop | None = None
         self._loaded: dict[str, Any] | None = None
 
-    def exponentiated_gradient(self, lr: float = 0.01) -> Optimizer:
-        r"""An optimizer of the weights: :math:`y_g \leftarrow y_g e^{\eta \nabla_g} / \Sigma`."""
+    def exponentiated_gradient(self, lr: float | None = None) -> Optimizer:
+        r"""An optimizer of the weights: :math:`y_g \leftarrow y_g e^{\eta \nabla_g} / \Sigma`.
+
+        Args:
+            lr: The learning rate :math:`\eta`; None for one that adapts.
+        """
         return ExponentiatedGradient([self.weights], lr)
 
     def group_losses(self, inputs: Tensor, targets: Any, groups: Tensor) -> Tensor:
@@ -275,7 +279,7 @@ class GroupDRO(Counted):
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
             return AdGD(weights, maximize=True, constraint=Simplex())
-        return self.exponentiated_gradient(1.0 / self.strength if self.regularizer else 0.01)
+        return self.exponentiated_gradient(1.0 / self.strength if self.regularizer else None)
 
     def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
         if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
