@@ -36,6 +36,7 @@ __all__ = [
     "raise_non_finite",
     "row_sums",
     "scale_",
+    "secant",
     "squared_distance",
     "squared_norm",
 ]
@@ -104,6 +105,23 @@ def dot(left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False) 
         rows = [_row_dot(a, b) for a, b in zip(left, right, strict=True)]
         return rows[0] if len(rows) == 1 else torch.stack(rows).sum(0)
     return _sum_over_pieces(_piece_dot, left, right)
+
+
+def secant(
+    points: Sequence[Tensor],
+    old_points: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    old_grads: Sequence[Tensor],
+    rowwise: bool = False,
+) -> tuple[Scalar, Scalar, Scalar]:
+    """What two gradients at two points say: `|dw|^2`, `<dw, dg>` and `|dg|^2`, in float64."""
+    moved = [apart.double() for apart in difference(points, old_points)]
+    changed = [apart.double() for apart in difference(grads, old_grads)]
+    return (
+        dot(moved, moved, rowwise),
+        dot(moved, changed, rowwise),
+        dot(changed, changed, rowwise),
+    )
 
 
 def _sum_over_pieces(
