@@ -22,7 +22,7 @@ class SPG(Reference):
 
     What G1 leaves open: a point that is as good as v* up to the tolerance becomes z*, and v* is
     the smallest value all the same, so every move comes from z*. If z = z*, its newer value counts.
-    Without a given first step, a probe of length eps^(1/3) max(1, |z|) finds s_0 = |dz|/|dg|;
+    Without a given first step, a probe of length 1e-3 max(1, |z|) finds s_0 = |dz|/|dg|;
     where |dg| <= 100 eps |g*| there is nothing to be seen, and the next probe is ten times as long;
     where dz = 0 it begins anew.
     """
@@ -70,7 +70,7 @@ class SPG(Reference):
             self.kept = (self.w.copy(), g.copy())
         z, direction = self.kept
         if self.s is None and norm(direction) > 0.0:
-            self.s = EPS ** (1.0 / 3.0) * max(1.0, norm(z)) / norm(direction)
+            self.s = 1e-3 * max(1.0, norm(z)) / norm(direction)
         if self.s is not None:
             self.w = self.project(z - self.s * direction)
 

@@ -37,7 +37,7 @@ __all__ = ["SPG"]
 _SHORTEST, _LONGEST = 0.05, 20.0  # times the first step
 _TOLERANCE = 10.0  # rounding units by which a value may be worse than the best
 _NOISE = 100.0  # rounding units of the gradient in which a probe sees no curvature
-_PROBE_GROWTH = 10.0
+_PROBE_LENGTH, _PROBE_GROWTH = 1e-3, 10.0
 
 
 class SPG(PlayerOptimizer):
@@ -67,10 +67,10 @@ class SPG(PlayerOptimizer):
     Args:
         params: Tensors or parameter groups.
         lr: The first step, a number or a float64 tensor with one per row; the inverse of a known
-            curvature is right. By default it comes from the first two gradients: a probe, a move as
-            long as the cube root of the rounding unit times the norm of the point (or 1, if that
-            is larger), gives :math:`s_0 = \|\Delta w\| / \|\Delta g\|`; where the gradients do not
-            differ, the next move is ten times as long.
+            curvature is right. By default it comes from the first two gradients: after a move of
+            a thousandth of the norm of the point (of 1, if that is larger) it is
+            :math:`s_0 = \|\Delta w\| / \|\Delta g\|`; where the gradients do not differ, the next
+            move is ten times as long.
         safeguard: Judge moves by their values. Turn it off where values are noisy, or where those
             of rows depend on other rows (normalization over the batch): values are then neither
             needed nor looked at.
@@ -240,10 +240,9 @@ class SPG(PlayerOptimizer):
         """A very short step where there is none yet, so that two gradients can be compared."""
         if self.param_groups[0]["lr"] is not None or not any_true(numbers["step"] == 0.0):
             return
-        precision = torch.finfo(active.params[0].dtype).eps
         size = maximum(sqrt(tensors.squared_norm(points, self._rowwise)), 1.0)
         norm = sqrt(tensors.squared_norm(grads, self._rowwise))
-        probe = where(norm > 0.0, divide(precision ** (1.0 / 3.0) * size, norm), 0.0)
+        probe = where(norm > 0.0, divide(_PROBE_LENGTH * size, norm), 0.0)
         missing = active.moving & (numbers["step"] == 0.0)
         numbers["step"] = where(missing, probe, numbers["step"])
 
