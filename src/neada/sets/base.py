@@ -361,8 +361,9 @@ class Set(ABC):
         for i, tensor in enumerate(tensors):
             if not math.isfinite(tensor.sum().item()) and not bool(tensor.isfinite().all()):
                 raise ValueError(
-                    f"the gradient mapping needs a finite point, but tensor {i} has NaN or "
-                    "infinite entries; project the point first or check the step that made it"
+                    "the gradient mapping and the linear gap need a finite point, but tensor "
+                    f"{i} has NaN or infinite entries; project the point first or check the step "
+                    "that made it"
                 )
         return tensors, gradients
 
