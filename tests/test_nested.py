@@ -12,7 +12,7 @@ from torch.optim import SGD, Adagrad, Adam, Optimizer
 
 from neada import problems, steppers
 from neada.inner import InnerOptions
-from neada.optim import LBFGS, AdaptiveSGD, AdGD, Backtracking, GeneralizedAdaGrad
+from neada.optim import LBFGS, SPG, AdaptiveSGD, AdGD, Backtracking, GeneralizedAdaGrad
 from neada.steppers import Alternating, NeAda, Simultaneous
 from neada.stopping import FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 
@@ -146,6 +146,7 @@ FRESH: dict[str, Make] = {
     "Backtracking": partial(Backtracking, lr=0.3),
     "AdGD": partial(AdGD, lr=0.1),
     "L-BFGS": partial(LBFGS, lr=0.4),
+    "SPG": partial(SPG, lr=0.1),
 }
 
 
@@ -186,7 +187,8 @@ def test_step_keeps_the_step_size_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"), [("AdGD", "step"), ("Adam", "everything"), ("L-BFGS", "step")]
+    ("name", "kept"),
+    [("AdGD", "step"), ("Adam", "everything"), ("L-BFGS", "step"), ("SPG", "step")],
 )
 def test_the_automatic_policy_keeps_a_step_size_where_there_is_one(name: str, kept: str) -> None:
     automatic = run(6, FRESH[name], FIVE)
@@ -350,6 +352,7 @@ BY_ROWS: dict[str, tuple[Make, Make, Callable[[], Any], dict[str, Any]]] = {
     "L-BFGS twice": (LBFGS, LBFGS, RelativeAccuracy, {}),
     "AdaGrad, line search": (GeneralizedAdaGrad, Backtracking, GradientMapping, {}),
     "AdaGrad, AdGD": (GeneralizedAdaGrad, AdGD, GradientMapping, {}),
+    "AdaGrad, SPG": (GeneralizedAdaGrad, SPG, lambda: GradientMapping(1e-6), {}),
     "AdaGrad, averaged": (
         *(GeneralizedAdaGrad, partial(GeneralizedAdaGrad, average=1.0)),
         *(lambda: GradientMapping(0.1) | FixedSteps(40), {}),
