@@ -153,6 +153,41 @@ def test_it_does_not_stall_where_values_are_equal_to_rounding(offset: float) -> 
     assert float((w.detach() - 1.0).abs().max()) < 1e-12
 
 
+@pytest.mark.parametrize("options", [{"lr": 3.0}, {}, {"lr": 0.1, "safeguard": False}])
+@pytest.mark.parametrize("constraint", [None, sets.Box(-0.4, 1.5)])
+def test_rows_at_rest_are_as_if_they_had_not_been_asked(options: Any, constraint: Any) -> None:
+    generator = torch.Generator().manual_seed(5)
+    start = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    resting = torch.rand(15, 4, generator=generator) < 0.4
+
+    def values(w: Tensor) -> Tensor:
+        return ((w - 1.0) ** 2 * torch.tensor([1.0, 4.0, 0.3])).sum(1) + torch.sin(3.0 * w).sum(1)
+
+    def step(optimizer: SPG, w: Tensor) -> None:
+        optimizer.zero_grad()
+        found = values(w)
+        found.sum().backward()
+        optimizer.step(value=found.detach())
+
+    w = start.clone().requires_grad_()
+    together = SPG([w], **options, constraint=constraint, rowwise=True)
+    if constraint is not None:
+        constraint.project_(w)
+    for rows in resting:
+        before = w.detach().clone()
+        with together.rows_at_rest(rows):
+            step(together, w)
+        assert torch.equal(w.detach()[rows], before[rows])
+    for i in range(4):
+        one = start[i : i + 1].clone().requires_grad_()
+        alone = SPG([one], **options, constraint=constraint, rowwise=True)
+        if constraint is not None:
+            constraint.project_(one)
+        for _ in range(int((~resting[:, i]).sum())):
+            step(alone, one)
+        torch.testing.assert_close(w[i : i + 1], one, rtol=1e-9, atol=1e-11)
+
+
 # The step.
 
 
