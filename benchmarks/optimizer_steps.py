@@ -47,6 +47,7 @@ OURS: list[tuple[str, str, type[Any], dict[str, Any]]] = [
     ("DoG", SCALAR, optim.DoG, {"lr": 1e-3}),
     ("DoWG", SCALAR, optim.DoWG, {"lr": 1e-3}),
     ("AdGD", SCALAR, optim.AdGD, {"lr": 1e-9}),
+    ("SPG", OTHER, optim.SPG, {"lr": 1e-9}),
     ("AdaptiveSGD adagrad", ADAM_LIKE, optim.AdaptiveSGD, {"lr": 1e-6, "psi": "adagrad"}),
     ("AdaptiveSGD adam", ADAM_LIKE, optim.AdaptiveSGD, {"lr": 1e-6, "psi": "adam"}),
     ("AdaptiveSGD amsgrad", ADAM_LIKE, optim.AdaptiveSGD, {"lr": 1e-6, "psi": "amsgrad"}),

@@ -337,6 +337,32 @@ CASES = [
         bad=(({"eps": -1.0}, "eps must be a number"),),
     ),
     Case(
+        "spg",
+        optim.SPG,
+        {"lr": 0.05},
+        ref.SPG,
+        needs="value",
+        answer="best",
+        accuracy=1e-7,
+        bad=(_LR, ({"safeguard": 2}, "safeguard must be one of True, False")),
+    ),
+    Case(
+        "spg-probe",
+        optim.SPG,
+        {},
+        ref.SPG,
+        needs="value",
+        answer="best",
+        accuracy=1e-7,
+    ),
+    Case(
+        "spg-unguarded",
+        optim.SPG,
+        {"lr": 0.01, "safeguard": False},  # long steps would amplify rounding
+        ref.SPG,
+        accuracy=1e-7,
+    ),
+    Case(
         "lbfgs",
         optim.LBFGS,
         {"history": 5},

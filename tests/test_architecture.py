@@ -203,7 +203,7 @@ def test_public_names_are_the_decided_ones() -> None:
         *("AdaptiveSGD", "GeneralizedAdaGrad", "Backtracking", "StochasticLineSearch", "AdGD"),
         *("Polyak", "SPS", "DecSPS", "HazanKakade", "SCAdaNGD", "KT", "COCOB", "CoinBetting"),
         *("FreeRex", "DoG", "DoWG", "parameter_free_sgd"),
-        *("NonFiniteGradient", "ParameterFreeResult", "LBFGS", "PlayerOptimizer"),
+        *("NonFiniteGradient", "ParameterFreeResult", "LBFGS", "SPG", "PlayerOptimizer"),
     }
 
 

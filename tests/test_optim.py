@@ -183,8 +183,8 @@ def test_torchs_usual_closure_gives_the_same_steps(case: Case) -> None:
     ids=[c.name for c in CASES if "lr" in c.kwargs and c.needs == "gradient"],
 )
 def test_learning_rate_schedulers_work(case: Case) -> None:
-    if case.name.startswith("adgd"):
-        pytest.skip("lr is only the first step of AdGD")
+    if case.name.startswith(("adgd", "spg")):
+        pytest.skip("lr is only the first step")
     slow, fast = leaf(np.zeros(6)), leaf(np.zeros(6))
     scheduled = make(case, [slow])
     scheduler = torch.optim.lr_scheduler.ExponentialLR(scheduled, gamma=0.1)

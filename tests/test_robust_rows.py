@@ -66,12 +66,18 @@ OPTIMIZERS: dict[str, Make] = {
     "averaged": by_row("GeneralizedAdaGrad", average=1.0),
     "Backtracking": by_row("Backtracking"),
     "LBFGS": by_row("LBFGS"),
+    "SPG": by_row("SPG", lr=1.0 / (2.0 * GAMMA)),
+    "SPG, probing": by_row("SPG"),
+    "SPG, unguarded": by_row("SPG", lr=1.0 / (2.0 * GAMMA), safeguard=False),
     "DoG": by_row("DoG"),
     "KT": by_row("KT", bound=20.0),
 }
 
 
-_ACCURACY = {"Backtracking": 1e-4, "LBFGS": 1e-4, "Adadelta": 0.1, "Adamax": 0.1}  # by their speed
+_ACCURACY = {  # by their speed
+    **{"Backtracking": 1e-4, "LBFGS": 1e-4, "Adadelta": 0.1, "Adamax": 0.1},
+    **{"SPG": 1e-6, "SPG, unguarded": 1e-6},
+}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

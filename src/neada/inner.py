@@ -16,6 +16,7 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.optim.base import Keep, PlayerOptimizer
+from neada.optim.spectral import SPG
 from neada.scalars import Flag, Scalar, all_true, any_true, negate, where
 from neada.stopping import GradientMapping, InnerState, InnerSteps, StoppingRule
 
@@ -365,6 +366,15 @@ class InnerLoop:
             raise ValueError(
                 f"keep='step' keeps a step size, and {type(optimizer).__name__} has none to keep: "
                 "use 'nothing' or 'everything'"
+            )
+        if (
+            self.options.keep == "everything"
+            and isinstance(optimizer, SPG)
+            and optimizer.keeps_best
+        ):
+            raise ValueError(
+                "keep='everything' would let SPG go back to the best point of another problem: use "
+                "'step' or 'nothing', or SPG(safeguard=False)"
             )
         return self.options.keep
 

@@ -36,6 +36,7 @@ __all__ = [
     "raise_non_finite",
     "row_sums",
     "scale_",
+    "secant",
     "squared_distance",
     "squared_norm",
 ]
@@ -43,6 +44,7 @@ __all__ = [
 # Sums go over pieces of this many elements: a copy of a piece stays in the cache, and is small
 # enough that the allocator does not ask the system for fresh pages every time.
 _CHUNK = 1 << 18
+_ROW_CHUNK = 1 << 16  # where a piece needs several copies
 
 
 class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
@@ -106,6 +108,41 @@ def dot(left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False) 
     return _sum_over_pieces(_piece_dot, left, right)
 
 
+def secant(
+    points: Sequence[Tensor],
+    old_points: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    old_grads: Sequence[Tensor],
+    rowwise: bool = False,
+) -> tuple[Scalar, Scalar, Scalar]:
+    """What two gradients at two points say: `|dw|^2`, `<dw, dg>` and `|dg|^2`, in float64."""
+    total: Tensor | None = None
+    for quadruple in zip(points, old_points, grads, old_grads, strict=True):
+        num_rows = len(quadruple[0]) if rowwise else 1
+        num_columns = quadruple[0].numel() // max(num_rows, 1)
+        parts = [tensor.reshape(num_rows, num_columns) for tensor in quadruple]
+        size, dim = (max(1, _ROW_CHUNK // max(num_columns, 1)), 0) if rowwise else (_ROW_CHUNK, 1)
+        pieces = zip(*(torch.split(part, size, dim) for part in parts), strict=True)
+        grams = [_pair_gram(*piece) for piece in pieces]
+        gram = grams[0] if len(grams) == 1 else torch.cat(grams)
+        gram = gram if rowwise else gram.sum(0, keepdim=True)
+        total = gram if total is None else total + gram
+    assert total is not None
+    moved_sq, product, changed_sq = total[:, 0, 0], total[:, 0, 1], total[:, 1, 1]
+    if rowwise:
+        return moved_sq, product, changed_sq
+    return moved_sq.item(), product.item(), changed_sq.item()
+
+
+def _pair_gram(point: Tensor, old_point: Tensor, grad: Tensor, old_grad: Tensor) -> Tensor:
+    """The products of two differences with themselves and each other, for each row."""
+    shape = (len(point), 2, point.shape[1])
+    pair = torch.empty(shape, dtype=torch.float64, device=point.device)
+    torch.sub(point, old_point, out=pair[:, 0])
+    torch.sub(grad, old_grad, out=pair[:, 1])
+    return torch.bmm(pair, pair.mT)
+
+
 def _sum_over_pieces(
     function: Callable[[Tensor, Tensor], float], left: Sequence[Tensor], right: Sequence[Tensor]
 ) -> float:
@@ -151,11 +188,12 @@ def _piece_distance(a: Tensor, b: Tensor) -> float:
 
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
-    if a.dim() != 2:
-        shape = (len(a), math.prod(a.shape[1:]))  # -1 would not do for a batch of no rows
-        a, b = a.reshape(shape), b.reshape(shape)
+    shape = (len(a), math.prod(a.shape[1:]))  # -1 would not do for a batch of no rows
+    left = a.reshape(shape).double()
+    right = left if b is a else b.reshape(shape).double()
     # For many short rows a product with ones is several times as fast as vecdot, or as a sum.
-    return (a.double() * b.double()) @ _ones(a.shape[1], a.device)
+    product = left * right if left.dtype == a.dtype else left.mul_(right)
+    return product @ _ones(shape[1], a.device)
 
 
 @lru_cache(maxsize=16)

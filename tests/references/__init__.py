@@ -38,6 +38,7 @@ from .projections import (
     project_simplex_bisection,
     project_simplex_pivot,
 )
+from .spectral import SPG
 from .stopping import (
     Count,
     Either,
@@ -58,6 +59,7 @@ __all__ = [
     "KT",
     "LBFGS",
     "NSGDAM",
+    "SPG",
     "SPS",
     "AdGD",
     "AdaGDA",

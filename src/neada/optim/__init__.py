@@ -14,12 +14,14 @@ from neada.optim.lbfgs import LBFGS
 from neada.optim.line_search import Backtracking, StochasticLineSearch
 from neada.optim.parameter_free import ParameterFreeResult, parameter_free_sgd
 from neada.optim.polyak import SPS, DecSPS, HazanKakade, Polyak
+from neada.optim.spectral import SPG
 from neada.tensors import NonFiniteGradient
 
 __all__ = [
     "COCOB",
     "KT",
     "LBFGS",
+    "SPG",
     "SPS",
     "AdGD",
     "AdaptiveSGD",

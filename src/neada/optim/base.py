@@ -144,10 +144,7 @@ class PlayerOptimizer(Optimizer):
                 value = closure()
         active = self._active()
         if active is not None:
-            head = self.param_groups[0]
-            sign = -1.0 if head["maximize"] else 1.0
-            objective = Objective(active.params, sign, head["rowwise"], value, closure, handed_over)
-            self._move(active, objective)
+            self._move(active, self._objective(active.params, value, closure, handed_over))
         return value
 
     @torch.no_grad()
@@ -208,6 +205,9 @@ class PlayerOptimizer(Optimizer):
 
     def keep_rows(self, rows: Tensor) -> None:
         """Keep of the numbers per row only those of some rows, as the caller has done elsewhere."""
+        for group in self.param_groups:
+            if isinstance(group.get("lr"), Tensor):
+                group["lr"] = group["lr"][rows]
         numbers = self._saved_numbers()
         for name, number in numbers.items():
             if isinstance(number, Tensor):
@@ -381,6 +381,18 @@ class PlayerOptimizer(Optimizer):
                 tensors.blend_([self.state[param][name]], [old], rows)
 
     # What the methods use.
+
+    def _objective(
+        self,
+        params: list[Tensor],
+        value: Tensor | float | None,
+        closure: Closure | None = None,
+        handed_over: bool = True,
+    ) -> Objective:
+        """What the player minimizes, with its value at the current point."""
+        head = self.param_groups[0]
+        sign = -1.0 if head["maximize"] else 1.0
+        return Objective(params, sign, head["rowwise"], value, closure, handed_over)
 
     def _all_params(self) -> list[Tensor]:
         return [param for group in self.param_groups for param in group["params"]]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from neada.scalars import Scalar, all_finite
+from neada.scalars import Flag, Scalar, all_finite, all_true, is_finite, where
 from neada.tensors import clone, copy_
 
 __all__ = ["Closure", "Objective", "restore_on_error"]
@@ -48,19 +48,27 @@ class Objective:
         self._closure = closure
         self._handed_over = handed_over
 
-    def value(self, needed_by: str) -> Scalar:
-        """The value at the point where the gradient was taken."""
+    def value(self, needed_by: str, can_go_back: Flag = False) -> Scalar:
+        """The value at the point where the gradient was taken.
+
+        Args:
+            needed_by: The method, for the message if there is none.
+            can_go_back: Where the method knows a better point, a value that is not finite is no
+                error but infinitely bad.
+        """
         if self._value is None:
             raise ValueError(
                 f"{needed_by} needs the value of the objective: call step(closure), or "
                 "step(value=...) with the value at the current point"
             )
         value = self._signed(self._value)
-        if not all_finite(value):
-            raise FloatingPointError(
-                "the objective is not finite at the current point; nothing was changed"
-            )
-        return value
+        if all_finite(value):
+            return value
+        if all_true(is_finite(value) | can_go_back):
+            return where(is_finite(value), value, math.inf)
+        raise FloatingPointError(
+            "the objective is not finite at the current point; nothing was changed"
+        )
 
     def require_closure(self, needed_by: str) -> None:
         """Raise unless trial points can be evaluated."""

@@ -10,6 +10,7 @@ from neada import distributed, tensors
 from neada.inner import Counters, backward, cut_to_rows
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain, constraints
+from neada.optim.spectral import SPG
 from neada.robust.problem import Problem
 from neada.scalars import Scalar, all_finite
 from neada.steppers.base import check_ascends
@@ -50,6 +51,7 @@ class Samples:
         self._grad_scaler = grad_scaler
         self._num_samples = len(y)
         self._values = y.new_empty(0)
+        self._moved = True  # since the values were evaluated
         # Once samples have left: where they ended, and the places of the others in the batch.
         self._ends: Tensor | None = None
         self._places = torch.empty(0)
@@ -67,7 +69,7 @@ class Samples:
             self._y.grad = None
             backward(total, [self._y], self._grad_scaler)
         self._counters.count("y", len(self._y))
-        self._values = values.detach()
+        self._values, self._moved = values.detach(), False
         return self._mapping_sq()
 
     def _mapping_sq(self) -> Scalar:
@@ -90,23 +92,25 @@ class Samples:
 
     def move(self) -> None:
         """One step of the optimizer with the gradient in `y.grad`."""
+        self._moved = True
         if not isinstance(self._optimizer, PlayerOptimizer):
             self._optimizer.step()
             return
-        by_row = bool(self._optimizer.param_groups[0]["rowwise"])
+        self._optimizer.step(
+            lambda: self._objective(self._values_only()), value=self._objective(self._values)
+        )
 
-        def value(values: Tensor) -> Tensor:
-            if by_row:
-                return values / self._num_samples if self._of_mean else values
-            return values.mean() if self._of_mean else values.sum()
+    def _objective(self, values: Tensor) -> Tensor:
+        """What the optimizer maximizes, of the values of the samples: one number, or one each."""
+        if self._optimizer.param_groups[0]["rowwise"]:
+            return values / self._num_samples if self._of_mean else values
+        return values.mean() if self._of_mean else values.sum()
 
-        def evaluate() -> Tensor:
-            self._counters.check_budget()
-            self._counters.calls_value += 1
-            with torch.no_grad():
-                return value(self._problem.values(self._y))
-
-        self._optimizer.step(evaluate, value=value(self._values))
+    def _values_only(self) -> Tensor:
+        self._counters.check_budget()
+        self._counters.calls_value += 1
+        with torch.no_grad():
+            return self._problem.values(self._y)
 
     def release(self, done: Tensor) -> None:
         """Take some samples out of everything that is evaluated and moved."""
@@ -122,17 +126,26 @@ class Samples:
         self._places, self._values = self._places[left], self._values[left]
 
     def answer(self) -> Tensor:
-        """Where the samples are, in the order of the batch; a tensor of its own."""
+        """Where the samples are, in the order of the batch; a tensor of its own.
+
+        Where the optimizer goes back from worse points, its last move is judged as well, by one
+        evaluation without a gradient.
+        """
         if self._ends is None:
             return self._position().clone()
         self._ends[self._places] = self._position()
         return self._ends
 
     def _position(self) -> Tensor:
-        """Where y is, or its average where the optimizer keeps one."""
+        """Where y is, or its average or best point where the optimizer keeps one."""
         optimizer = self._optimizer
         if isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average:
             with optimizer.averaged():
+                return self._y.detach().clone()
+        if isinstance(optimizer, SPG) and optimizer.keeps_best:
+            if self._moved:
+                self._values, self._moved = self._values_only(), False
+            with optimizer.best(self._objective(self._values)):
                 return self._y.detach().clone()
         return self._y.detach()
 

@@ -21,7 +21,16 @@ from neada.sets.base import (
     slack,
     values_for,
 )
-from neada.sets.boxes import Bound, Box, clamp_, clamped_step, is_between, magnitude, sample_between
+from neada.sets.boxes import (
+    Bound,
+    Box,
+    clamp_,
+    clamped_step,
+    is_between,
+    linear_gains,
+    magnitude,
+    sample_between,
+)
 from neada.sets.per_sample import RowSet, as_rows, from_rows, row_norms
 from neada.sets.simplex import project_rows_onto_simplex
 from neada.tensors import copy_, difference, scale_, squared_norm
@@ -126,6 +135,9 @@ class L2Ball(_Ball):
         # Divided first: radius / norm may underflow.
         return (rows / row_norms(rows)[:, None]).mul_(size[:, None])
 
+    def _support(self, rows: Tensor, size: Tensor) -> Tensor:
+        return size * row_norms(rows)
+
     def _sample_rows(
         self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
     ) -> Tensor:
@@ -167,6 +179,9 @@ class L1Ball(_Ball):
 
     def _project_rows(self, rows: Tensor, size: Tensor) -> Tensor:
         return project_rows_onto_simplex(rows.abs(), size).mul_(rows.sign())
+
+    def _support(self, rows: Tensor, size: Tensor) -> Tensor:
+        return size * rows.abs().amax(1)
 
     def _sample_rows(
         self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
@@ -243,6 +258,10 @@ class LinfBall(Set):
                 tensors, gradients, self._balls(tensors), strict=True
             )
         ]
+
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        bounds = [(center - radius, center + radius) for center, radius in self._balls(tensors)]
+        return linear_gains(tensors, gradients, bounds, by_row)
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_one_per_row(self.radius, "radius", tensors)
@@ -353,6 +372,14 @@ class BallInBox(Set):
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         return self._mapping_by_projection(tensors, gradients)
 
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        slopes = as_rows(gradients, per_sample=True)
+        rows = as_rows(tensors, per_sample=True) - self._center
+        reach = torch.where(slopes > 0.0, self._above, self._below).clamp(0.0, self.radius)
+        farthest = _farthest_l2 if self.norm == "l2" else _farthest_l1
+        lengths = farthest(slopes.abs(), reach, self.radius)
+        return (lengths * slopes.abs() - rows * slopes).sum(1)
+
     def _check_fit(self, tensors: list[Tensor]) -> None:
         self.ball._check_fit(tensors)
         self.box._check_fit(tensors)
@@ -404,3 +431,22 @@ def _shortened_l1(lengths: Tensor, reach: Tensor, radius: float) -> Tensor:
     error = (shortened.sum(1, keepdim=True) - radius) / free.sum(1, keepdim=True).clamp_min_(1.0)
     whole[outside] = torch.minimum(shortened.sub_(free * error).clamp_min_(0.0), reach)
     return whole
+
+
+def _farthest_l2(slopes: Tensor, reach: Tensor, radius: float) -> Tensor:
+    """The nonnegative entries within reach and the norm that have the largest product with slopes.
+
+    They are proportional to the slopes up to their reach, with the largest factor of the norm: the
+    projection of a point far out. Slopes below 1e-12 of the largest may not be far out.
+    """
+    largest = slopes.amax(1, keepdim=True)
+    far = 1e12 * radius * slopes / torch.where(largest > 0.0, largest, 1.0)
+    return _shortened_l2(far, reach, radius)
+
+
+def _farthest_l1(slopes: Tensor, reach: Tensor, radius: float) -> Tensor:
+    """The same for the sum: the steepest entries go to their reach, until nothing is left."""
+    order = slopes.argsort(dim=1, descending=True)
+    sizes = reach.gather(1, order)
+    left = radius - (sizes.cumsum(1) - sizes)
+    return torch.zeros_like(reach).scatter_(1, order, torch.minimum(left.clamp_min_(0.0), sizes))

@@ -240,20 +240,7 @@ class Set(ABC):
         player passes the negative gradient. Where the projection does nothing the result is
         `-gradient` without rounding.
         """
-        tensors, gradients = self._read(point), _as_list(gradient)
-        if [g.shape for g in gradients] != [t.shape for t in tensors]:
-            raise ValueError(
-                f"the gradient has shapes {_shapes(gradients)} but the point has "
-                f"{_shapes(tensors)}; give one gradient of the same shape per tensor"
-            )
-        check_player([*tensors, *gradients], what="point or gradient")
-        _check_nan(gradients, "gradient")
-        for i, tensor in enumerate(tensors):
-            if not math.isfinite(tensor.sum().item()) and not bool(tensor.isfinite().all()):
-                raise NonFinitePoint(
-                    f"the gradient mapping needs a finite point, but tensor {i} has NaN or "
-                    "infinite entries; project the point first or check the step that made it"
-                )
+        tensors, gradients = self._read_with_gradient(point, gradient)
         return _in_form_of(point, self._mapping(tensors, gradients))
 
     @overload
@@ -284,6 +271,36 @@ class Set(ABC):
         """
         return self._diameter(self._read(like))
 
+    def linear_gap(self, point: Point, gradient: Point, rowwise: bool = False) -> Scalar:
+        r"""How much a linear function can still gain in the set.
+
+        .. math::
+            \max_{w \in \text{set}} \langle w - \text{point},\ \text{gradient} \rangle
+
+        This is the gap of Frank-Wolfe (for norm balls also FOSC, Wang et al. 2019): for a feasible
+        point at least 0, and 0 exactly where it is stationary for an ascent along the gradient. It
+        has the units of the objective and bounds what a concave one can gain.
+
+        Args:
+            point: the point.
+            gradient: the direction of ascent, of the same shapes.
+            rowwise: one number per row, for a set that keeps rows apart; with `per_sample` there
+                is one in any case.
+
+        Returns:
+            A float, or a float64 tensor with one entry per row; infinite where nothing bounds it.
+
+        Raises:
+            ValueError: the set has no formula for it, or ties the rows together.
+        """
+        if rowwise and not self.separable_over_rows:
+            raise ValueError(f"{self!r} ties the rows together: use per_sample=True on the set")
+        tensors, gradients = self._read_with_gradient(point, gradient)
+        if rowwise:
+            _check_rows(tensors)
+        gaps = self._linear_gaps(tensors, gradients, rowwise or self.per_sample).clamp_min(0.0)
+        return gaps if rowwise or self.per_sample else float(gaps)
+
     def validate(self, like: Point) -> None:
         """Raise a `ValueError` unless the set's arguments fit points shaped like `like`."""
         self._read(like)
@@ -304,6 +321,10 @@ class Set(ABC):
     @abstractmethod
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """The gradient mapping; `_mapping_by_projection` serves a set with no better formula."""
+
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        """One gap per row, or one for the whole point; below 0 by rounding."""
+        raise ValueError(f"there is no formula for the linear gap of {self!r}")
 
     @abstractmethod
     def _check_fit(self, tensors: list[Tensor]) -> None:
@@ -330,6 +351,26 @@ class Set(ABC):
             _check_rows(tensors)
         self._check_fit(tensors)
         return tensors
+
+    def _read_with_gradient(
+        self, point: Point, gradient: Point
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        tensors, gradients = self._read(point), _as_list(gradient)
+        if [g.shape for g in gradients] != [t.shape for t in tensors]:
+            raise ValueError(
+                f"the gradient has shapes {_shapes(gradients)} but the point has "
+                f"{_shapes(tensors)}; give one gradient of the same shape per tensor"
+            )
+        check_player([*tensors, *gradients], what="point or gradient")
+        _check_nan(gradients, "gradient")
+        for i, tensor in enumerate(tensors):
+            if not math.isfinite(tensor.sum().item()) and not bool(tensor.isfinite().all()):
+                raise NonFinitePoint(
+                    "the gradient mapping and the linear gap need a finite point, but tensor "
+                    f"{i} has NaN or infinite entries; project the point first or check the step "
+                    "that made it"
+                )
+        return tensors, gradients
 
     def _check_entries(self, tensors: list[Tensor]) -> None:
         for i, tensor in enumerate(tensors):

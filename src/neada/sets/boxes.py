@@ -27,6 +27,7 @@ __all__ = [
     "clamp_",
     "clamped_step",
     "is_between",
+    "linear_gains",
     "magnitude",
     "sample_between",
 ]
@@ -66,6 +67,9 @@ class WholeSpace(Set):
 
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         return [-gradient for gradient in gradients]
+
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        return linear_gains(tensors, gradients, [(-math.inf, math.inf)] * len(tensors), by_row)
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         pass
@@ -131,6 +135,9 @@ class Box(Set):
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         bounds = zip(tensors, gradients, self._bounds(tensors), strict=True)
         return [clamped_step(t, g, lower, upper) for t, g, (lower, upper) in bounds]
+
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        return linear_gains(tensors, gradients, self._bounds(tensors), by_row)
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_values(self.lower, "lower", tensors)
@@ -203,6 +210,9 @@ class NonNegative(Set):
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         return [torch.minimum(-g, t) for t, g in zip(tensors, gradients, strict=True)]
 
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        return linear_gains(tensors, gradients, [(0.0, math.inf)] * len(tensors), by_row)
+
     def _check_fit(self, tensors: list[Tensor]) -> None:
         pass
 
@@ -230,6 +240,21 @@ def is_between(tensor: Tensor, lower: Bound, upper: Bound) -> Tensor:
 def clamped_step(point: Tensor, gradient: Tensor, lower: Bound, upper: Bound) -> Tensor:
     """`point - min(max(point + gradient, lower), upper)` without the rounding of the sum."""
     return (-gradient).clamp(max=point - lower).clamp(min=point - upper)
+
+
+def linear_gains(
+    tensors: list[Tensor],
+    gradients: list[Tensor],
+    bounds: list[tuple[Bound, Bound]],
+    by_row: bool,
+) -> Tensor:
+    """What a linear function gains when every entry goes to its better bound."""
+    gains = []
+    for tensor, gradient, (lower, upper) in zip(tensors, gradients, bounds, strict=True):
+        point, slope = tensor.double(), gradient.double()
+        gain = torch.where(slope > 0.0, upper - point, lower - point) * slope
+        gains.append(torch.where(slope == 0.0, 0.0, gain))  # also where the bound is infinite
+    return as_rows(gains, by_row).sum(1)
 
 
 def sample_between(

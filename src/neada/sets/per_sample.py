@@ -73,6 +73,10 @@ class RowSet(Set):
         """The projections of rows that are outside, relative to the center."""
 
     @abstractmethod
+    def _support(self, rows: Tensor, size: Tensor) -> Tensor:
+        """The largest product of each row with a point of its set around 0."""
+
+    @abstractmethod
     def _sample_rows(
         self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
     ) -> Tensor:
@@ -120,6 +124,12 @@ class RowSet(Set):
 
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         return self._mapping_by_projection(tensors, gradients)
+
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        slopes, rows = as_rows(gradients, by_row), as_rows(tensors, by_row)
+        if self._center is not None:
+            rows = rows - as_rows(broadcast(self._center, tensors), by_row)
+        return self._support(slopes, self._sizes(len(rows), rows.device)) - (rows * slopes).sum(1)
 
     def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
         num_rows, device = len(like[0]) if self.per_sample else 1, like[0].device

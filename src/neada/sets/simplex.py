@@ -69,6 +69,9 @@ class Simplex(RowSet):
     def _project_rows(self, rows: Tensor, size: Tensor) -> Tensor:
         return project_rows_onto_simplex(rows, size)
 
+    def _support(self, rows: Tensor, size: Tensor) -> Tensor:
+        return size * rows.amax(1)
+
     def _sample_rows(
         self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
     ) -> Tensor:

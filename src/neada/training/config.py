@@ -296,6 +296,11 @@ class TrainConfig(  # dataclasses list the fields of the last base first
     def _check_fit(self) -> None:
         """Raise where other parts do not fit together."""
         has_inner_loop = tables.METHODS[self.method].has_inner_loop
+        if tables.OPTIMIZERS[self.x_optimizer].lr_x is None:
+            raise ValueError(
+                f"x_optimizer={self.x_optimizer!r} compares values of one batch, and a model sees "
+                "another with every step: use it as y_optimizer, and adam or sgd for the model"
+            )
         if not has_inner_loop and (self.batch_norm == "frozen" or self.dropout == "off"):
             raise ValueError(
                 f"batch_norm='frozen' and dropout='off' are about an inner loop, and "

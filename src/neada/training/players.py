@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from neada import robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
+from neada.optim import SPG
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
@@ -261,20 +262,41 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
     """What `WRM` and `AdversarialTraining` share; the authors' scripts differ in everything."""
     released = config.stop == "released"
     clip = not released if config.clip is None else config.clip
+    batch_norm = config.batch_norm or ("batch" if released else "frozen")
+    dropout = config.dropout or ("on" if released else "off")
     return {
-        "y_optimizer": _adversary(config),
+        "y_optimizer": _perturber(config, batch_norm, dropout),
         "stopping": _rule(config),
         "per_sample": config.per_sample,
-        "batch_norm": config.batch_norm or ("batch" if released else "frozen"),
+        "batch_norm": batch_norm,
         "bounds": data.bounds if clip else None,
         "inner": InnerOptions(
             test="last" if released else "current",
             measure="batch" if released else "sample",
             max_steps=_MOST_INNER_STEPS,
-            dropout=config.dropout or ("on" if released else "off"),
+            dropout=dropout,
             start="random" if config.random_start else "clean",
         ),
     }
+
+
+def _perturber(
+    config: TrainConfig, batch_norm: str, dropout: str
+) -> Callable[[Sequence[Tensor]], Optimizer]:
+    """A function that makes the optimizer of perturbed inputs: `SPG` goes by the samples."""
+    if config.y_optimizer != "spg":
+        return _adversary(config)
+    # The values of samples must be their own, and the same when evaluated again.
+    safeguard = batch_norm == "frozen" and dropout == "off"
+
+    def make(params: Sequence[Tensor]) -> Optimizer:
+        lr = config.lr_y
+        if lr is None and config.objective == "wrm":
+            lr = 1.0 / (2.0 * config.gamma)  # the inverse curvature of the price
+            lr *= len(params[0]) if config.stop == "released" else 1  # of a mean
+        return SPG(params, lr, safeguard=safeguard, maximize=True, rowwise=True)
+
+    return make
 
 
 def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer]:
@@ -284,7 +306,7 @@ def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer]:
     return lambda params: _optimizer(config.y_optimizer, params, lr, True)
 
 
-def _optimizer(name: str, params: Any, lr: float, maximize: bool) -> Optimizer:
+def _optimizer(name: str, params: Any, lr: float | None, maximize: bool) -> Optimizer:
     entry = tables.OPTIMIZERS[name]
     optimizer: Optimizer = tables.resolve(entry.function)(
         list(params), lr=lr, maximize=maximize, **entry.arguments
