@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from neada.folding import folded
+
 __all__ = [
     "Ball",
     "Loss",
@@ -301,15 +303,15 @@ def pgd(
         raise ValueError(f"step_size must be a finite number, at least 0, got {step_size!r}")
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    with evaluating(model):
-        best, gradient = look_up(model, ball.center, targets, loss)
+    with evaluating(model), folded(model) as fast:
+        best, gradient = look_up(fast, ball.center, targets, loss)
         points = ball.step(ball.center, gradient, eps)
         for restart in range(num_restarts + 1):
             if restart > 0:
                 points = ball.sample(generator)
             for _ in range(num_steps):
-                seen, gradient = look_up(model, points, targets, loss)
+                seen, gradient = look_up(fast, points, targets, loss)
                 best = best.better_of(seen)
                 points = ball.step(points, gradient, step_size)
-            best = best.better_of(look(model, points, targets, loss))
+            best = best.better_of(look(fast, points, targets, loss))
     return best.points

@@ -272,6 +272,7 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
             measure="batch" if released else "sample",
             max_steps=_MOST_INNER_STEPS,
             dropout=config.dropout or ("on" if released else "off"),
+            fold=not released,
             start="random" if config.random_start else "clean",
         ),
     }
