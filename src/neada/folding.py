@@ -131,6 +131,9 @@ def _pair(model: nn.Module, place: _Place) -> _Pair | None:
     kinds = {(t.dtype, t.device) for t in given if t is not None}
     if len(kinds) > 1 or not {type(t) for t in given} <= {Tensor, nn.Parameter, type(None)}:
         return None
+    num_outputs = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+    if mean.shape != (num_outputs,):
+        return None
     dtype = mean.dtype
     wide = torch.promote_types(dtype, torch.float32)
     scale = (variance.to(wide) + norm.eps).rsqrt()
@@ -320,10 +323,11 @@ class _Interception(TorchFunctionMode):
         self._last = (outputs, pair)
         return outputs
 
-    def _after_layer(self, func: Any, args: tuple[Any, ...]) -> Tensor:
+    def _after_layer(self, func: Any, args: tuple[Any, ...]) -> Any:
         """What the layer computed is the output of the batch norm already."""
         assert self._last is not None
-        (outputs, pair), self._last = self._last, None
+        outputs, pair = self._last
+        self._last = None
         if func is not functional.batch_norm:
             raise _ElsewhereError
         if args[0] is not outputs or args[1] is not pair.running_mean:
@@ -333,6 +337,8 @@ class _Interception(TorchFunctionMode):
 
 
 def _fits(pair: _Pair, func: Any, args: tuple[Any, ...]) -> bool:
+    inputs: Tensor
+    weight: Tensor
     inputs, weight, bias = args[:3]
     return (
         func is pair.function

@@ -304,8 +304,9 @@ def pgd(
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     with evaluating(model), folded(model) as fast:
-        best, gradient = look_up(fast, ball.center, targets, loss)
-        points = ball.step(ball.center, gradient, eps)
+        start, gradient = look_up(model, ball.center, targets, loss)
+        points = first = ball.step(ball.center, gradient, eps)
+        best = start
         for restart in range(num_restarts + 1):
             if restart > 0:
                 points = ball.sample(generator)
@@ -314,4 +315,8 @@ def pgd(
                 best = best.better_of(seen)
                 points = ball.step(points, gradient, step_size)
             best = best.better_of(look(fast, points, targets, loss))
+        if fast is not model:
+            # The network itself judges, whatever was rounded on the way.
+            best = look(model, best.points, targets, loss)
+            best = start.better_of(look(model, first, targets, loss)).better_of(best)
     return best.points
