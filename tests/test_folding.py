@@ -72,13 +72,6 @@ def keep(m: Own, x: Tensor) -> Tensor:
     return m.b(m.kept)
 
 
-def change_input(m: Own, x: Tensor) -> Tensor:
-    x = x * 1.0
-    h = m.c(x)
-    x.mul_(2.0)
-    return m.b(h) + x
-
-
 # The network, the shape of its inputs, and how many layers are folded.
 ZOO = {
     "paper": (lambda: models.make("cnn", (1, 28, 28), 10, seed=0), (4, 1, 28, 28), 3),
@@ -116,15 +109,16 @@ ZOO = {
         IMAGES,
         3,
     ),
-    "thin": (
+    "few channels": (
         lambda: nn.Sequential(
-            *(nn.Conv2d(3, 4, (3, 5), padding=(1, 3)), nn.BatchNorm2d(4), nn.ELU()),
-            *(nn.Conv2d(4, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 5, 2), nn.BatchNorm2d(5)),
-            *(nn.Conv2d(5, 1, 2), nn.BatchNorm2d(1), nn.Conv2d(1, 2, 2, padding=4)),
-            nn.BatchNorm2d(2),
+            *(nn.Conv2d(3, 6, (3, 5), padding=(1, 3)), nn.BatchNorm2d(6), nn.ELU()),
+            *(nn.Conv2d(6, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 5, 2), nn.BatchNorm2d(5)),
+            *(nn.Conv2d(5, 1, 2), nn.BatchNorm2d(1), nn.Conv2d(1, 5, 2, padding=4)),
+            *(nn.BatchNorm2d(5), nn.Conv2d(5, 4, 1), nn.BatchNorm2d(4)),
+            *(nn.Conv2d(4, 5, 3, padding="same"), nn.BatchNorm2d(5)),
         ),
         IMAGES,
-        5,
+        7,
     ),
     "transposed": (
         lambda: nn.Sequential(
@@ -150,7 +144,6 @@ ZOO = {
         SOLIDS,
         2,
     ),
-    "changed input": (lambda: Own(change_input).requires_grad_(False), IMAGES, 0),
     "default arguments": (
         lambda: Own(lambda m, x, skip=None: m.b(m.c(x)) if skip is None else m.c(x)),
         IMAGES,
@@ -308,7 +301,7 @@ def test_different_precisions_are_left_alone() -> None:
 
 
 def test_autocast() -> None:
-    model, inputs = made("paper")
+    model, inputs = made("groups, strides, padding")
     exact = gradient_of(model, inputs)
     with torch.autocast("cpu", torch.bfloat16), folded(model) as fast:
         plain, found = gradient_of(model, inputs), gradient_of(fast, inputs)
@@ -318,7 +311,7 @@ def test_autocast() -> None:
 
 
 def test_second_derivatives() -> None:
-    model, inputs = made("thin", torch.float64)
+    model, inputs = made("few channels", torch.float64)
     inputs = inputs[:1]
     with folded(model) as fast:
         hessians = [
@@ -326,6 +319,22 @@ def test_second_derivatives() -> None:
             for f in (model, fast)
         ]
     torch.testing.assert_close(*hessians)
+
+
+def test_few_channels_have_a_gradient_of_their_own() -> None:
+    model, inputs = made("few channels")
+
+    def used(function) -> int:
+        found, waiting = set(), [function(inputs.requires_grad_()).grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in found:
+                found.add(node)
+                waiting += [after for after, _ in node.next_functions]
+        return sum("ThinConv2d" in node.name() for node in found)
+
+    with folded(model) as fast:
+        assert (used(model), used(fast)) == (0, 2)
 
 
 # What the trace does not see.
