@@ -181,6 +181,8 @@ class InnerOptions:
         dropout: For objectives: "off" drops nothing in the inner loop; "on" leaves the layers in
             the mode they are in. Dropout that a module calls as a function in its own `forward` is
             not switched.
+        fold: For objectives: evaluate each frozen batch norm and the convolution or linear layer
+            before it as one layer in the inner loop, where that is the same up to rounding.
         start: For `AdversarialTraining`: y starts at the "clean" input, or at a "random" point of
             the ball.
     """
@@ -191,6 +193,7 @@ class InnerOptions:
     min_steps: int = 1
     max_steps: int | None = None
     dropout: Literal["off", "on"] = "off"
+    fold: bool = True
     start: Literal["clean", "random"] = "clean"
 
     def __post_init__(self) -> None:
@@ -210,11 +213,11 @@ def check_inner(inner: object, takes: Collection[str]) -> None:
 
     Args:
         inner: What the user gave.
-        takes: Which of "measure", "dropout" and "start" mean something to who asks.
+        takes: Which of "measure", "dropout", "fold" and "start" mean something to who asks.
     """
     if not isinstance(inner, InnerOptions):
         raise TypeError(f"inner must be InnerOptions(...), not {type(inner).__name__}")
-    for name in {"measure", "dropout", "start"} - set(takes):
+    for name in {"measure", "dropout", "fold", "start"} - set(takes):
         if getattr(inner, name) != getattr(InnerOptions, name):
             raise ValueError(
                 f"{name}={getattr(inner, name)!r} means nothing here: leave it out (InnerOptions "

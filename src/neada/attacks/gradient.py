@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from neada.folding import folded
+
 __all__ = [
     "Ball",
     "Loss",
@@ -301,15 +303,20 @@ def pgd(
         raise ValueError(f"step_size must be a finite number, at least 0, got {step_size!r}")
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    with evaluating(model):
-        best, gradient = look_up(model, ball.center, targets, loss)
-        points = ball.step(ball.center, gradient, eps)
+    with evaluating(model), folded(model) as fast:
+        start, gradient = look_up(model, ball.center, targets, loss)
+        points = first = ball.step(ball.center, gradient, eps)
+        best = start
         for restart in range(num_restarts + 1):
             if restart > 0:
                 points = ball.sample(generator)
             for _ in range(num_steps):
-                seen, gradient = look_up(model, points, targets, loss)
+                seen, gradient = look_up(fast, points, targets, loss)
                 best = best.better_of(seen)
                 points = ball.step(points, gradient, step_size)
-            best = best.better_of(look(model, points, targets, loss))
+            best = best.better_of(look(fast, points, targets, loss))
+        if fast is not model:
+            # The network itself judges, whatever was rounded on the way.
+            best = look(model, best.points, targets, loss)
+            best = start.better_of(look(model, first, targets, loss)).better_of(best)
     return best.points

@@ -86,7 +86,7 @@ class AdversarialTraining(InputObjective):
     ) -> None:
         check_number("eps", eps)
         check_choice("norm", norm, ("l2", "linf", "l1"))
-        check_inner(inner, takes=("measure", "dropout", "start"))
+        check_inner(inner, takes=("measure", "dropout", "fold", "start"))
         if inner.start == "random" and store is not None:
             raise ValueError("a start is either random or stored: use start='clean' with a store")
         self.eps = eps

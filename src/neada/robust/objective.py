@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.checks import check_choice, check_origin
+from neada.folding import folded
 from neada.inner import (
     Counted,
     Counters,
@@ -195,6 +197,7 @@ class InputObjective(Counted, ABC):
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.inner = InnerLoop(stopping, inner, MAX_INNER_STEPS)
         self._check_fit(inner)
+        self._folds = batch_norm == "frozen" and inner.fold
         self._sample_loss = unreduced(loss)
         # The tensor and optimizer of y that live on from batch to batch, or their saved state.
         self._kept: tuple[Tensor, Optimizer] | None = None
@@ -308,15 +311,16 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        problem = self._problem(inputs, targets)
-        start = self._start(problem, ids)
         before = (self.calls_y, self.calls_value, self.samples_y)
         model = self._bare_model()
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
         with (
             inner_modes(model, self.batch_norm, self.inner.options.dropout),
             no_parameter_gradients([model, *losses]),
+            folded(model) if self._folds else nullcontext(model) as fast,
         ):
+            problem = self._problem(inputs, targets, fast)
+            start = self._start(problem, ids)
             samples = Samples(
                 problem,
                 *self._begin(start),
@@ -357,7 +361,7 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        problem = self._problem(inputs, targets)
+        problem = self._problem(inputs, targets, self._bare_model())
         y = self._start(problem, ids).requires_grad_()
         penalty = self._penalty(_distances_sq(y.detach(), problem).mean().item())
         scale = math.sqrt(len(y))
@@ -419,10 +423,9 @@ class InputObjective(Counted, ABC):
 
     # How it is done.
 
-    def _problem(self, inputs: Tensor, targets: Any) -> Problem:
+    def _problem(self, inputs: Tensor, targets: Any, model: Callable[[Tensor], Tensor]) -> Problem:
         """What y maximizes on a batch, and where it lives."""
         clean = checked_inputs(inputs, self.bounds)
-        model = self._bare_model()
 
         def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
             return self._values(y, self._losses(model, y, targets), clean)
@@ -474,7 +477,7 @@ class InputObjective(Counted, ABC):
         """The network itself: y's gradients are not averaged over ranks."""
         return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
-    def _losses(self, model: nn.Module, inputs: Tensor, targets: Any) -> Tensor:
+    def _losses(self, model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Any) -> Tensor:
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
 
     def _mean_loss(self, worst: Perturbed) -> Tensor:

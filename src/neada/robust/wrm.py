@@ -90,7 +90,7 @@ class WRM(InputObjective):
         inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("gamma", gamma)
-        check_inner(inner, takes=("measure", "dropout"))
+        check_inner(inner, takes=("measure", "dropout", "fold"))
         make = _adam(0.01) if y_optimizer is None else y_optimizer
         super().__init__(model, loss, make, stopping, per_sample, store, batch_norm, bounds, inner)
         self.gamma = gamma

@@ -275,6 +275,7 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
             measure="batch" if released else "sample",
             max_steps=_MOST_INNER_STEPS,
             dropout=dropout,
+            fold=not released,
             start="random" if config.random_start else "clean",
         ),
     }
