@@ -88,7 +88,7 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 # Private names of torch, numpy and the standard library that have no public counterpart.
 FOREIGN = {
     *("_replace", "_asdict", "_processes", "_SubParsersAction"),
-    *("_forward_hooks", "_forward_pre_hooks", "_autograd", "_top_saved_tensors_default_hooks"),
+    *("_forward_hooks", "_forward_pre_hooks", "_autograd"),
 }
 
 

@@ -354,6 +354,12 @@ def test_checkpointed_layers_are_computed_again_as_they_were() -> None:
     assert_same(model, torch.rand(IMAGES), tol=1e-5)
 
 
+def test_without_a_look_at_saved_tensors_only_networks_of_torch_are_folded(monkeypatch) -> None:
+    monkeypatch.setattr(folding, "_SAVING", None)
+    assert folds(*made("paper")) == 3
+    assert folds(*made("residual")) == 0
+
+
 def test_another_way_through_the_network_is_seen() -> None:
     def flow(m: Own, x: Tensor) -> Tensor:
         h = m.c(x)

@@ -53,7 +53,7 @@ _ACTIVATIONS: dict[Callable[..., Tensor], str] = {
 }
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _FEW_CHANNELS = 4
-_SAVING = torch._C._autograd._top_saved_tensors_default_hooks
+_SAVING = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # torch >= 2.7
 _PARALLEL = ("torch.nn.parallel", "torch.distributed")
 
 
@@ -171,6 +171,8 @@ def _places(model: nn.Module) -> list[_Place]:
     modules = list(model.named_modules(remove_duplicate=False))
     if any(not _is_plain(name, module) for name, module in modules):
         return []
+    if _SAVING is None and any(not _is_of_torch(module) for _, module in modules):
+        return []
     signature = _signature(model, modules)
     known = _known.setdefault(model, {})
     if signature not in known:
@@ -193,6 +195,10 @@ def _is_plain(name: str, module: nn.Module) -> bool:
         and not name.endswith("_orig_mod")  # the inside of a compiled module
         and not type(module).__module__.startswith(_PARALLEL)
     )
+
+
+def _is_of_torch(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.nn")
 
 
 def _signature(model: nn.Module, modules: list[tuple[str, nn.Module]]) -> Hashable:
@@ -357,7 +363,7 @@ def _fits(pair: _Pair, func: Any, args: tuple[Any, ...]) -> bool:
         and type(inputs) in (Tensor, nn.Parameter)
         and inputs.dim() == weight.dim()
         # Somebody who saves tensors in a way of their own may compute them again without us.
-        and not _SAVING(True)
+        and (_SAVING is None or _SAVING(True) is None)
     )
 
 
