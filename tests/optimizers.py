@@ -356,6 +356,19 @@ CASES = [
         accuracy=1e-7,
     ),
     Case(
+        "spg-first-move",
+        optim.SPG,
+        {"first_move": 2.0},
+        ref.SPG,
+        needs="value",
+        answer="best",
+        accuracy=1e-7,
+        bad=(
+            ({"first_move": 0.0}, "first_move must be a number greater than 0"),
+            ({"first_move": 1.0, "lr": 1.0}, "give one of them"),
+        ),
+    ),
+    Case(
         "spg-unguarded",
         optim.SPG,
         {"lr": 0.01, "safeguard": False},  # long steps would amplify rounding

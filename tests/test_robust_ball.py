@@ -12,7 +12,7 @@ from neada.inner import InnerOptions
 from neada.robust import AdversarialTraining
 from neada.sets import Box
 from neada.sets.balls import BallInBox
-from neada.stopping import FixedSteps
+from neada.stopping import FixedAccuracy, FixedSteps
 
 ORDER = {"l2": 2.0, "linf": torch.inf, "l1": 1.0}
 
@@ -65,13 +65,34 @@ def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_bounds(
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
-def test_the_first_step_of_the_default_is_a_quarter_of_eps(norm: Any) -> None:
+def test_the_first_step_of_the_default_reaches_the_border(norm: Any) -> None:
     inputs, targets = batch()
     robust = AdversarialTraining(
         network(), functional.cross_entropy, 0.4, norm, stopping=FixedSteps(1)
     )
     lengths = norms(robust.perturb(inputs, targets).inputs - inputs, norm)
-    torch.testing.assert_close(lengths, torch.full_like(lengths, 0.1), rtol=1e-4, atol=0.0)
+    torch.testing.assert_close(lengths, torch.full_like(lengths, 0.4), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
+@pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
+def test_the_rule_looks_at_the_relative_gap(norm: Any, bounds: Any) -> None:
+    """What the rule saw last, against the formula; with bounds it can only be smaller."""
+    model, (inputs, targets) = network(), batch()
+    robust = AdversarialTraining(
+        model, functional.cross_entropy, 0.1, norm, bounds=bounds, stopping=FixedAccuracy(0.2)
+    )
+    worst = robust.perturb(inputs, targets)
+    z = worst.inputs.clone().requires_grad_()
+    losses = functional.cross_entropy(model(z), targets, reduction="sum")
+    gradient = torch.autograd.grad(losses, z)[0].flatten(1)
+    dual = torch.linalg.vector_norm(gradient, {"linf": 1, "l2": 2, "l1": torch.inf}[norm], dim=1)
+    moved = (worst.inputs - inputs).flatten(1)
+    gaps = (0.1 * dual - (moved * gradient).sum(1)) / (0.1 * dual)
+    if bounds is None:
+        assert worst.grad_sq_y == pytest.approx(gaps.mean().item(), rel=1e-6, abs=1e-9)
+    assert -1e-9 <= worst.grad_sq_y <= gaps.mean().item() + 1e-9
+    assert worst.grad_sq_y <= 0.2**2
 
 
 def test_one_long_step_in_the_maximum_norm_is_the_sign_of_the_gradient() -> None:

@@ -15,6 +15,7 @@ from neada.robust import WRM, AdversarialTraining
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping
 
 GAMMA = 4.0
+SAMPLE = InnerOptions(measure="sample")
 Make = Callable[[Sequence[Tensor]], Optimizer]
 
 
@@ -155,6 +156,7 @@ def test_balls_follow_their_samples(norm: Any, bounds: Any) -> None:
     model, (inputs, targets) = network(), batch()
     inputs = inputs.clamp(-4.0, 4.0)
     options: Any = {"stopping": FixedAccuracy(0.05) | FixedSteps(12), "per_sample": True}
+    options |= {"y_optimizer": torch_optimizer("Adam", lr=0.02), "inner": SAMPLE}
     robust = AdversarialTraining(model, weighted, 0.3, norm, bounds=bounds, **options)
     worst = robust.perturb(inputs, targets)
     each = [robust.perturb(inputs[i : i + 1], targets[i : i + 1]) for i in range(9)]
@@ -171,6 +173,7 @@ def test_targets_in_lists_and_dictionaries_follow_too() -> None:
         return weighted(outputs, label) * given["factors"]
 
     options: Any = {"stopping": FixedAccuracy(0.1) | FixedSteps(20), "per_sample": True}
+    options["y_optimizer"] = torch_optimizer("Adam", lr=0.02)
     given = {"labels": [targets], "factors": torch.ones(9, dtype=torch.float64)}
     found = WRM(model, loss, GAMMA, **options).perturb(inputs, given)
     plain = WRM(model, weighted, GAMMA, **options).perturb(inputs, targets)

@@ -22,10 +22,12 @@ from torch import Tensor, nn
 from neada import attacks, data, models, tables
 from neada.data import Batches, Dataset
 from neada.runs import Checkpoints, Run
-from neada.training import Progress, TrainConfig, TrainStatus, open_run, players, train
+from neada.training import Progress, TrainConfig, TrainStatus, open_run, train
 from neada.training.record import Schedule, TensorBoardLog
 
-SMALL = TrainConfig(data="synthetic", lr_x=0.01, lr_y=0.05, batch_size=32, eval_eps=(0.3,))
+SMALL = TrainConfig(
+    data="synthetic", lr_x=0.01, y_optimizer="adam", lr_y=0.05, batch_size=32, eval_eps=(0.3,)
+)
 
 
 def tiny_data(bounds: tuple[float, float] | None = None) -> Dataset:
@@ -709,42 +711,35 @@ def test_a_new_optimizer_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert train(config(x_optimizer="rmsprop"), data=tiny_data()).calls == 120
 
 
-@pytest.mark.parametrize("options", [{}, {"lr_y": 0.1}, {"per_sample": True}, {"stop": "released"}])
-def test_the_spectral_adversary_trains_without_a_learning_rate(options: dict[str, Any]) -> None:
-    made = config(y_optimizer="spg", **{"lr_y": None, **options})
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"per_sample": True},
+        {"method": "gdmax", "inner_steps": 3},
+        {"batch_norm": "batch"},
+        {"dropout": "on"},
+        {"objective": "adversarial"},
+        {"objective": "adversarial", "norm": "l1", "random_start": True},
+        {"objective": "group"},
+        {"objective": "group", "regularizer": "chi2"},
+    ],
+)
+def test_the_adversary_trains_without_a_learning_rate(options: dict[str, Any]) -> None:
+    made = config(y_optimizer=None, lr_y=None, **options)
     result = train(made, data=tiny_data())
     assert result.status is TrainStatus.FINISHED
     assert result.calls == 120
     assert train(made, data=tiny_data()).accuracies == result.accuracies
 
 
-@pytest.mark.parametrize("objective", ["adversarial", "group"])
-def test_the_spectral_adversary_of_other_objectives(objective: str) -> None:
-    made = config(y_optimizer="spg", lr_y=None, objective=objective, method="gdmax", inner_steps=3)
-    assert train(made, data=tiny_data()).status is TrainStatus.FINISHED
-
-
-def test_the_first_step_of_the_spectral_adversary_is_the_inverse_curvature_of_the_price() -> None:
-    inputs = torch.rand(8, 1, 2, 2)
-    for options, expected in (
-        ({"gamma": 2.0}, (0.25, True)),
-        ({"gamma": 2.0, "stop": "released"}, (2.0, False)),
-        ({"lr_y": 0.1}, (0.1, True)),
-        ({"lr_y": 0.1, "dropout": "on"}, (0.1, False)),
-        ({"lr_y": 0.1, "batch_norm": "batch"}, (0.1, False)),
-        ({"objective": "adversarial"}, (None, True)),
-    ):
-        made = players._perturbing(
-            config(y_optimizer="spg", **{"lr_y": None, **options}), tiny_data()
-        )
-        optimizer = made["y_optimizer"]([inputs.clone().requires_grad_()])
-        head = optimizer.param_groups[0]
-        assert (head["lr"], head["safeguard"], head["rowwise"]) == (*expected, True)
-
-
-def test_a_model_is_not_trained_by_comparing_values() -> None:
-    with pytest.raises(ValueError, match="x_optimizer='spg' compares values of one batch"):
-        config(x_optimizer="spg")
+def test_a_learning_rate_of_the_adversary_is_for_a_named_optimizer() -> None:
+    with pytest.raises(ValueError, match="lr_y=0.1 is for a named y_optimizer"):
+        TrainConfig(lr_y=0.1)
+    assert TrainConfig(lr_y=0.1, y_optimizer="sgd").adversary == "sgd"
+    assert TrainConfig(lr_y=0.1, stop="released").adversary == "adam", "as the authors' scripts"
+    assert TrainConfig(lr_y=0.1, method="tiada").lr_y == 0.1
+    assert TrainConfig().adversary is None
 
 
 def test_what_needs_a_folder_says_so() -> None:

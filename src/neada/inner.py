@@ -174,7 +174,10 @@ class InnerOptions:
             last step used, as the authors' scripts do.
         measure: For objectives: "sample" maximizes each sample's own objective, and the rule looks
             at the mean over the samples of their squared gradients; "batch" is about the mean
-            objective of the batch, whose squared gradient is smaller by the batch size.
+            objective of the batch, whose squared gradient is smaller by the batch size. "gap" is
+            for `AdversarialTraining`: in place of the squared gradient the rule looks at what a
+            linear function could still gain in the ball, relative to what it can gain from the
+            center. "auto" is "gap" there and "sample" elsewhere.
         min_steps: Steps before the rule is asked; 0 is the literal criterion I.
         max_steps: A cap, for rules that may never fire; None is 10,000 for `NeAda`, 100 for
             objectives.
@@ -189,7 +192,7 @@ class InnerOptions:
 
     keep: Literal["auto"] | Keep = "auto"
     test: Literal["current", "last"] = "current"
-    measure: Literal["sample", "batch"] = "sample"
+    measure: Literal["auto", "sample", "batch", "gap"] = "auto"
     min_steps: int = 1
     max_steps: int | None = None
     dropout: Literal["off", "on"] = "off"
@@ -199,7 +202,7 @@ class InnerOptions:
     def __post_init__(self) -> None:
         check_choice("keep", self.keep, ("auto", "nothing", "step", "everything"))
         check_choice("test", self.test, ("current", "last"))
-        check_choice("measure", self.measure, ("sample", "batch"))
+        check_choice("measure", self.measure, ("auto", "sample", "batch", "gap"))
         check_choice("dropout", self.dropout, ("off", "on"))
         check_choice("start", self.start, ("clean", "random"))
         check_number("min_steps", self.min_steps, strict=False, whole=True)

@@ -89,14 +89,13 @@ class OptimizerEntry(Entry):
     """An optimizer of training.
 
     Attributes:
-        lr_x: The usual learning rate of a model; None if it cannot train one.
-        lr_y: The usual learning rate of an adversary, for inputs between 0 and 1; None if it finds
-            its step by itself.
+        lr_x: The usual learning rate of a model.
+        lr_y: The usual learning rate of an adversary, for inputs between 0 and 1.
         arguments: More arguments.
     """
 
-    lr_x: float | None = 1.0
-    lr_y: float | None = 1.0
+    lr_x: float = 1.0
+    lr_y: float = 1.0
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -238,9 +237,6 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "sgd": OptimizerEntry("torch.optim:SGD", "plain gradient steps", lr_x=0.1, lr_y=0.1),
     "adagrad": OptimizerEntry("torch.optim:Adagrad", "AdaGrad", lr_x=1e-2, lr_y=0.1),
-    "spg": OptimizerEntry(
-        "neada.optim:SPG", "spectral projected gradient, for adversaries", lr_x=None, lr_y=None
-    ),
 }
 
 EXPERIMENTS: tuple[str, ...] = (

@@ -24,7 +24,8 @@ class SPG(Reference):
     the smallest value all the same, so every move comes from z*. If z = z*, its newer value counts.
     Without a given first step, a probe of length 1e-3 max(1, |z|) finds s_0 = |dz|/|dg|;
     where |dg| <= 100 eps |g*| there is nothing to be seen, and the next probe is ten times as long;
-    where dz = 0 it begins anew.
+    where dz = 0 it begins anew. With `first_move`, s_0 is that length over the norm of the first
+    gradient that is not zero.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class SPG(Reference):
         project: Projection | None = None,
         *,
         lr: float | None = None,
+        first_move: float | None = None,
         safeguard: bool = True,
     ) -> None:
         super().__init__(w0, project)
         self.first = lr
         self.s = lr
+        self.first_move = first_move
         self.safeguard = safeguard
         self.kept: tuple[Vector, Vector] | None = None
         self.best_value = math.inf
@@ -70,7 +73,10 @@ class SPG(Reference):
             self.kept = (self.w.copy(), g.copy())
         z, direction = self.kept
         if self.s is None and norm(direction) > 0.0:
-            self.s = 1e-3 * max(1.0, norm(z)) / norm(direction)
+            if self.first_move is not None:
+                self.s = self.first = self.first_move / norm(direction)
+            else:
+                self.s = 1e-3 * max(1.0, norm(z)) / norm(direction)
         if self.s is not None:
             self.w = self.project(z - self.s * direction)
 

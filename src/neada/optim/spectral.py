@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice
+from neada.checks import check_choice, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import (
@@ -71,6 +71,9 @@ class SPG(PlayerOptimizer):
             a thousandth of the norm of the point (of 1, if that is larger) it is
             :math:`s_0 = \|\Delta w\| / \|\Delta g\|`; where the gradients do not differ, the next
             move is ten times as long.
+        first_move: The length of the first move before it is projected, in place of `lr`:
+            :math:`s_0` is this over the norm of the first gradient. The diameter of a small set is
+            right.
         safeguard: Judge moves by their values. Turn it off where values are noisy, or where those
             of rows depend on other rows (normalization over the batch): values are then neither
             needed nor looked at.
@@ -93,7 +96,7 @@ class SPG(PlayerOptimizer):
 
     needs_to_know: ClassVar[str] = "nothing (values, which come with the gradients)"
     masks_rows: ClassVar[bool] = True
-    shared: ClassVar[tuple[str, ...]] = ("lr", "safeguard", "maximize")
+    shared: ClassVar[tuple[str, ...]] = ("lr", "first_move", "safeguard", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("first_step", "step")
 
     def __init__(
@@ -101,12 +104,13 @@ class SPG(PlayerOptimizer):
         params: ParamsT,
         lr: float | Tensor | None = None,
         *,
+        first_move: float | None = None,
         safeguard: bool = True,
         maximize: bool = False,
         constraint: Set | None = None,
         rowwise: bool = False,
     ) -> None:
-        defaults = {"lr": lr, "safeguard": safeguard}
+        defaults = {"lr": lr, "first_move": first_move, "safeguard": safeguard}
         super().__init__(
             params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
         )
@@ -148,6 +152,12 @@ class SPG(PlayerOptimizer):
         check_choice("safeguard", group["safeguard"], (True, False))
         if group["lr"] is not None:
             self._check_rate(group, group["rowwise"])
+        if group["first_move"] is not None:
+            check_number("first_move", group["first_move"])
+            if group["lr"] is not None:
+                raise ValueError(
+                    "lr is the first step, and first_move its length: give one of them"
+                )
 
     def _rests_at_zero_gradient(self) -> bool:
         return not self.keeps_best  # such a point may be the best, or worse than the best
@@ -237,14 +247,20 @@ class SPG(PlayerOptimizer):
         points: list[Tensor],
         grads: list[Tensor],
     ) -> None:
-        """A very short step where there is none yet, so that two gradients can be compared."""
+        """A first step where there is none: of known length, or so short that it only probes."""
         if self.param_groups[0]["lr"] is not None or not any_true(numbers["step"] == 0.0):
             return
-        size = maximum(sqrt(tensors.squared_norm(points, self._rowwise)), 1.0)
+        length: Scalar | None = self.param_groups[0]["first_move"]
+        known = length is not None
+        if length is None:
+            size = maximum(sqrt(tensors.squared_norm(points, self._rowwise)), 1.0)
+            length = _PROBE_LENGTH * size
         norm = sqrt(tensors.squared_norm(grads, self._rowwise))
-        probe = where(norm > 0.0, divide(_PROBE_LENGTH * size, norm), 0.0)
+        probe = where(norm > 0.0, divide(length, norm), 0.0)
         missing = active.moving & (numbers["step"] == 0.0)
         numbers["step"] = where(missing, probe, numbers["step"])
+        if known:
+            numbers["first_step"] = where(missing, probe, numbers["first_step"])
 
 
 def _is_worse(value: Scalar, best: Scalar, precision: float) -> Flag:

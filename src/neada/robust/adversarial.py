@@ -10,6 +10,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada.checks import check_choice, check_number
 from neada.inner import InnerOptions, check_inner
+from neada.optim import SPG
 from neada.robust.objective import InputObjective
 from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
 from neada.robust.store import PerturbationStore
@@ -21,7 +22,6 @@ __all__ = ["AdversarialTraining"]
 
 
 Norm = Literal["l2", "linf", "l1"]
-_FIRST_STEP = 0.25  # of eps
 
 
 class AdversarialTraining(InputObjective):
@@ -42,10 +42,16 @@ class AdversarialTraining(InputObjective):
         eps: The radius of every sample's ball.
         norm: "l2", "linf" or "l1", over all dimensions of a sample.
         y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
-            constructed with ``maximize=True``; by default Adam with a learning rate that makes the
-            first step a quarter of eps long.
-        stopping: As for `WRM`; the rule looks at the gradient mapping of the set. It lets the first
-            batches off with a step or two, inside the ball; ``FixedSteps(10)`` does not.
+            constructed with ``maximize=True``. By default `SPG` for each sample, whose first move
+            is as long as the ball is wide: nothing has to be chosen.
+        stopping: When the batch is bad enough; by default a gap of at most 1/(t+1), or t+1 steps.
+            The gap, which takes the place of the squared gradient in the rule, is
+
+            .. math::
+                \max_{z'} \langle z' - z, \nabla\ell\rangle \,/\, (\epsilon\,\|\nabla\ell\|_*)
+
+            over the ball and the bounds, with the dual norm: 1 at the center of the ball and 0 at a
+            first-order maximum, also on the border, where the gradient itself is not small.
         per_sample: As for `WRM`.
         store: As for `WRM`.
         batch_norm: As for `WRM`.
@@ -91,9 +97,11 @@ class AdversarialTraining(InputObjective):
             raise ValueError("a start is either random or stored: use start='clean' with a store")
         self.eps = eps
         self.norm = norm
+        self._looks_at_gap = inner.measure in ("auto", "gap")
         self.generator: torch.Generator | None = None
-        make = self._adam if y_optimizer is None else y_optimizer
-        super().__init__(model, loss, make, stopping, per_sample, store, batch_norm, bounds, inner)
+        super().__init__(
+            *(model, loss, y_optimizer, stopping, per_sample, store, batch_norm, bounds, inner)
+        )
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
         return losses
@@ -114,12 +122,19 @@ class AdversarialTraining(InputObjective):
             return region.sample(clean, self.generator)
         return clean.clone()
 
-    def _adam(self, params: Sequence[Tensor]) -> Optimizer:
-        """Adam's first step moves every entry by its learning rate."""
-        num_entries = math.prod(params[0].shape[1:])
-        length = {"linf": 1.0, "l2": math.sqrt(num_entries), "l1": float(num_entries)}
-        lr = _FIRST_STEP * self.eps / length[self.norm]
-        return torch.optim.Adam(params, lr=lr, maximize=True)
+    def _gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
+        gaps = region.linear_gap(y, gradient, rowwise=True)
+        assert isinstance(gaps, Tensor)
+        order = {"linf": 1.0, "l2": 2.0, "l1": math.inf}[self.norm]
+        dual = torch.linalg.vector_norm(gradient.flatten(1), order, dim=1, dtype=gaps.dtype)
+        return torch.where(dual > 0.0, gaps / (self.eps * dual), 0.0)
+
+    def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
+        wide = 2.0 * self.eps
+        if self.norm == "linf":
+            wide *= math.sqrt(math.prod(params[0].shape[1:]))
+        safeguard = self._values_are_own
+        return SPG(params, first_move=wide, safeguard=safeguard, maximize=True, rowwise=True)
 
     def state_dict(self) -> dict[str, Any]:
         """That of every objective, and where the generator is."""

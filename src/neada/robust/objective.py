@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -171,7 +171,7 @@ class InputObjective(Counted, ABC):
         self,
         model: nn.Module,
         loss: Loss,
-        y_optimizer: MakeOptimizer,
+        y_optimizer: MakeOptimizer | None,
         stopping: StoppingRule | None,
         per_sample: bool,
         store: PerturbationStore | None,
@@ -181,6 +181,7 @@ class InputObjective(Counted, ABC):
     ) -> None:
         check_model(model)
         check_choice("batch_norm", batch_norm, ("frozen", "batch"))
+        y_optimizer = self._default_optimizer if y_optimizer is None else y_optimizer
         if not callable(y_optimizer):
             raise TypeError(
                 "y_optimizer must be a function that takes [y] and returns a torch optimizer, not "
@@ -231,12 +232,27 @@ class InputObjective(Counted, ABC):
     def _region(self, clean: Tensor) -> Set | None:
         """Where y lives."""
 
+    @abstractmethod
+    def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
+        """What moves y unless something else is asked for; it has no learning rate to choose."""
+
+    _looks_at_gap: bool = False
+
+    def _gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
+        """What a linear function could still gain, per sample; for objectives with a ball."""
+        raise NotImplementedError
+
     def _penalty(self, mean_distance_sq: float) -> float:
         """The mean price of a perturbation; 0 where there is none."""
         return 0.0
 
     def _cold_start(self, clean: Tensor, region: Set | None) -> Tensor:
         return clean.clone()
+
+    @property
+    def _values_are_own(self) -> bool:
+        """Whether the value of a sample depends on it alone, and is the same when asked again."""
+        return self.batch_norm == "frozen" and self.inner.options.dropout == "off"
 
     # What people call.
 
@@ -327,6 +343,7 @@ class InputObjective(Counted, ABC):
                 self.counters,
                 of_mean=self.inner.options.measure == "batch",
                 per_sample=self.per_sample,
+                gap=self._gap if self._looks_at_gap else None,
                 grad_scaler=self.grad_scaler,
             )
             found = self.inner.maximize(samples, self.outer_steps, self.counters)

@@ -1,6 +1,7 @@
 """The inner loop's view of a training batch: one problem per sample."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,9 +14,12 @@ from neada.optim.constrain import constrain, constraints
 from neada.optim.spectral import SPG
 from neada.robust.problem import Problem
 from neada.scalars import Scalar, all_finite
+from neada.sets import Set
 from neada.steppers.base import check_ascends
 
-__all__ = ["Samples", "check_y_optimizer"]
+__all__ = ["Gap", "Samples", "check_y_optimizer"]
+
+Gap = Callable[[Tensor, Tensor, Set], Tensor]
 
 
 class Samples:
@@ -28,6 +32,8 @@ class Samples:
         counters: Take the counts.
         of_mean: y maximizes the mean over the batch, not each sample its own objective.
         per_sample: Gradients are measured, and samples released, one by one.
+        gap: What the rule looks at, per sample, from y, its gradient and where it lives; None for
+            the squared gradient mapping.
         grad_scaler: Scales the objective before its gradient is taken.
     """
 
@@ -40,6 +46,7 @@ class Samples:
         *,
         of_mean: bool,
         per_sample: bool,
+        gap: Gap | None,
         grad_scaler: torch.amp.GradScaler | None,
     ) -> None:
         self.rows_leave = per_sample
@@ -48,6 +55,7 @@ class Samples:
         self._optimizer = optimizer
         self._counters = counters
         self._of_mean = of_mean
+        self._gap = gap
         self._grad_scaler = grad_scaler
         self._num_samples = len(y)
         self._values = y.new_empty(0)
@@ -81,6 +89,9 @@ class Samples:
         # The sum of a half-precision gradient may overflow where no entry does.
         wide = torch.promote_types(gradient.dtype, torch.float32)
         if region is not None and math.isfinite(gradient.sum(dtype=wide).item()):
+            if self._gap is not None:
+                gaps = self._gap(self._y.detach(), gradient, region)
+                return gaps if self.rows_leave else distributed.mean(gaps.mean().item(), self._y)
             mapping = region.gradient_mapping(self._y, gradient)
         mapping_sq = tensors.squared_norm([mapping], rowwise=self.rows_leave)
         if not self.rows_leave:

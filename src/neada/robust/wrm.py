@@ -1,10 +1,14 @@
 """Distributionally robust training with a Wasserstein penalty (Sinha, Namkoong & Duchi 2018)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
 
 from neada.checks import check_number
 from neada.inner import InnerOptions, check_inner
+from neada.optim import SPG
 from neada.robust.objective import InputObjective
 from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
 from neada.robust.store import PerturbationStore
@@ -43,8 +47,8 @@ class WRM(InputObjective):
             over the batch the plain mean.
         gamma: The price of a unit of squared distance.
         y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
-            constructed with ``maximize=True``; by default Adam with a learning rate of 0.01, which
-            suits inputs between 0 and 1.
+            constructed with ``maximize=True``. By default `SPG` for each sample, with a first step
+            of :math:`1/(2\gamma)`, the inverse curvature of the price: nothing has to be chosen.
         stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
             or t+1 steps.
         per_sample: Stop each sample by its own gradient and take it out of the batch that is
@@ -91,9 +95,12 @@ class WRM(InputObjective):
     ) -> None:
         check_number("gamma", gamma)
         check_inner(inner, takes=("measure", "dropout", "fold"))
-        make = _adam(0.01) if y_optimizer is None else y_optimizer
-        super().__init__(model, loss, make, stopping, per_sample, store, batch_norm, bounds, inner)
+        if inner.measure == "gap":
+            raise ValueError("measure='gap' is about a ball: use 'sample' or 'batch' with a price")
         self.gamma = gamma
+        super().__init__(
+            *(model, loss, y_optimizer, stopping, per_sample, store, batch_norm, bounds, inner)
+        )
 
     @classmethod
     def released(
@@ -127,6 +134,12 @@ class WRM(InputObjective):
 
     def _region(self, clean: Tensor) -> Set | None:
         return self.bounds
+
+    def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
+        # The mean over a batch is flatter than what one sample maximizes.
+        flatness = len(params[0]) if self.inner.options.measure == "batch" else 1
+        lr = flatness / (2.0 * self.gamma)
+        return SPG(params, lr, safeguard=self._values_are_own, maximize=True, rowwise=True)
 
     def _penalty(self, mean_distance_sq: float) -> float:
         return self.gamma * mean_distance_sq

@@ -196,13 +196,18 @@ class MethodOptions:
         choices=tables.METHODS,
     )
     x_optimizer: str = option("adam", "optimizer of the model", choices=tables.OPTIMIZERS)
-    y_optimizer: str = option("adam", "optimizer of the adversary", choices=tables.OPTIMIZERS)
+    y_optimizer: str | None = option(
+        None,
+        "optimizer of the adversary (default: the objective's own, which has no learning rate; "
+        "with stop released, adam)",
+        choices=tables.OPTIMIZERS,
+    )
     inner_steps: int | None = option(None, "steps of the adversary per batch (gdmax; default: 15)")
     lr_x: float | None = option(
         None, "learning rate of the model (default: a usual one of the optimizer)"
     )
     lr_y: float | None = option(
-        None, "learning rate of the adversary (default: a usual one of the objective)"
+        None, "learning rate of a named y_optimizer, or of tiada's adversary (default: a usual one)"
     )
     stop: Literal["library", "released"] = option(
         "library",
@@ -296,10 +301,10 @@ class TrainConfig(  # dataclasses list the fields of the last base first
     def _check_fit(self) -> None:
         """Raise where other parts do not fit together."""
         has_inner_loop = tables.METHODS[self.method].has_inner_loop
-        if tables.OPTIMIZERS[self.x_optimizer].lr_x is None:
+        if self.lr_y is not None and has_inner_loop and self.adversary is None:
             raise ValueError(
-                f"x_optimizer={self.x_optimizer!r} compares values of one batch, and a model sees "
-                "another with every step: use it as y_optimizer, and adam or sgd for the model"
+                f"lr_y={self.lr_y:g} is for a named y_optimizer, and the adversary has no learning "
+                "rate otherwise: leave it out, or add y_optimizer='adam'"
             )
         if not has_inner_loop and (self.batch_norm == "frozen" or self.dropout == "off"):
             raise ValueError(
@@ -325,6 +330,11 @@ class TrainConfig(  # dataclasses list the fields of the last base first
         return self.inner_steps or tables.METHODS[self.method].inner_steps
 
     @property
+    def adversary(self) -> str | None:
+        """The optimizer of y by name; None for the objective's own."""
+        return self.y_optimizer or ("adam" if self.stop == "released" else None)
+
+    @property
     def model_name(self) -> str:
         """The model, with "auto" resolved."""
         if self.model != "auto":
@@ -337,7 +347,7 @@ class TrainConfig(  # dataclasses list the fields of the last base first
         if not tables.METHODS[self.method].has_inner_loop:
             return self.method
         parts = [self.method, self.num_inner_steps, self.x_optimizer]
-        parts += [self.y_optimizer] if self.y_optimizer != self.x_optimizer else []
+        parts += [self.adversary] if self.adversary != self.x_optimizer else []
         return " ".join(str(part) for part in parts if part is not None)
 
     @property

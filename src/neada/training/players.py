@@ -12,7 +12,6 @@ from torch.optim.optimizer import Optimizer
 from neada import robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
-from neada.optim import SPG
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
@@ -212,11 +211,9 @@ def make_adversarial(
     config: TrainConfig, model: nn.Module, data: Dataset
 ) -> robust.AdversarialTraining:
     """The adversary perturbs within a distance."""
-    common = _perturbing(config, data)
-    if config.lr_y is None and config.y_optimizer == "adam":
-        # A ball has a scale of its own, from which its default optimizer is made.
-        common["y_optimizer"] = None
-    objective = robust.AdversarialTraining(model, _LOSS, config.eps, config.norm, **common)
+    objective = robust.AdversarialTraining(
+        model, _LOSS, config.eps, config.norm, **_perturbing(config, data)
+    )
     if config.random_start:
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
@@ -231,9 +228,6 @@ def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.G
             f"group {int(sizes.argmin())} has no training samples: number the groups so that each "
             "has some"
         )
-    # Unless asked for one, the objective chooses its optimizer: for "kl" one whose step is exact.
-    named = config.lr_y is not None or config.y_optimizer != "adam"
-    chosen = named and tables.METHODS[config.method].has_inner_loop
     make = _adversary(config)
     return robust.GroupDRO(
         model,
@@ -243,7 +237,7 @@ def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.G
         strength=config.strength,
         sizes=sizes,
         adjustment=config.adjustment,
-        y_optimizer=(lambda params: constrain(make(params), Simplex())) if chosen else None,
+        y_optimizer=None if make is None else lambda y: constrain(make(y), Simplex()),
         stopping=_rule(config),
         inner=InnerOptions(max_steps=_MOST_INNER_STEPS),
     )
@@ -265,14 +259,14 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
     batch_norm = config.batch_norm or ("batch" if released else "frozen")
     dropout = config.dropout or ("on" if released else "off")
     return {
-        "y_optimizer": _perturber(config, batch_norm, dropout),
+        "y_optimizer": _adversary(config),
         "stopping": _rule(config),
         "per_sample": config.per_sample,
         "batch_norm": batch_norm,
         "bounds": data.bounds if clip else None,
         "inner": InnerOptions(
             test="last" if released else "current",
-            measure="batch" if released else "sample",
+            measure="batch" if released else "auto",
             max_steps=_MOST_INNER_STEPS,
             dropout=dropout,
             fold=not released,
@@ -281,30 +275,13 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
     }
 
 
-def _perturber(
-    config: TrainConfig, batch_norm: str, dropout: str
-) -> Callable[[Sequence[Tensor]], Optimizer]:
-    """A function that makes the optimizer of perturbed inputs: `SPG` goes by the samples."""
-    if config.y_optimizer != "spg":
-        return _adversary(config)
-    # The values of samples must be their own, and the same when evaluated again.
-    safeguard = batch_norm == "frozen" and dropout == "off"
-
-    def make(params: Sequence[Tensor]) -> Optimizer:
-        lr = config.lr_y
-        if lr is None and config.objective == "wrm":
-            lr = 1.0 / (2.0 * config.gamma)  # the inverse curvature of the price
-            lr *= len(params[0]) if config.stop == "released" else 1  # of a mean
-        return SPG(params, lr, safeguard=safeguard, maximize=True, rowwise=True)
-
-    return make
-
-
-def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer]:
-    """A function that makes the optimizer of y."""
-    usual = tables.OPTIMIZERS[config.y_optimizer].lr_y
-    lr = usual if config.lr_y is None else config.lr_y
-    return lambda params: _optimizer(config.y_optimizer, params, lr, True)
+def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer] | None:
+    """A function that makes the optimizer of y; None for the objective's own."""
+    name = config.adversary
+    if name is None:
+        return None
+    lr = tables.OPTIMIZERS[name].lr_y if config.lr_y is None else config.lr_y
+    return lambda params: _optimizer(name, params, lr, True)
 
 
 def _optimizer(name: str, params: Any, lr: float | None, maximize: bool) -> Optimizer:
