@@ -19,6 +19,7 @@ from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Closure
 from neada.steppers.direct import DirectStepper
+from neada.steppers.quasi_newton_side import Side, dot, norm_of
 
 __all__ = ["QuasiNewtonNeAda"]
 
@@ -34,145 +35,6 @@ _SHRINK_PROX = 0.3  # of the proximal weight, when its center moves slowly
 
 # Yields the value and both norms of f after every step, and returns how it ended.
 _Run = Generator[tuple[float, float, float], None, str]
-
-
-class _Pairs:
-    """L-BFGS: the last displacements and changes of gradient, and the product with the inverse."""
-
-    def __init__(self, history: int) -> None:
-        self._history = history
-        self._pairs: list[tuple[Tensor, Tensor]] = []
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    @property
-    def least_curvature(self) -> float:
-        """The smallest that was seen along a remembered step; 0 if none was."""
-        return min((_dot(s, u) / _dot(s, s) for s, u in self._pairs), default=0.0)
-
-    def clear(self) -> None:
-        self._pairs.clear()
-
-    def add(self, moved: Tensor, changed: Tensor) -> None:
-        """Remember a pair, if the function curves upwards along it."""
-        if _curves(moved, changed):
-            self._pairs = [*self._pairs, (moved, changed)][-self._history :]
-
-    def apply(self, gradient: Tensor, free: Tensor | None) -> Tensor:
-        """The inverse Hessian times the gradient, in the free coordinates."""
-        pairs = self._pairs
-        q = gradient
-        if free is not None:
-            q = q * free
-            cut = [(moved * free, changed * free) for moved, changed in pairs]
-            pairs = [pair for pair in cut if _curves(*pair)]
-        if not pairs:
-            return q
-        factors = []
-        for moved, changed in reversed(pairs):
-            factor = _dot(moved, q) / _dot(moved, changed)
-            factors.append(factor)
-            q = q - factor * changed
-        moved, changed = pairs[-1]
-        q = q * (_dot(moved, changed) / _dot(changed, changed))
-        for (moved, changed), factor in zip(pairs, reversed(factors), strict=True):
-            q = q + (factor - _dot(changed, q) / _dot(moved, changed)) * moved
-        return q if free is None else q * free
-
-
-class _Side:
-    """One player as a flat vector: its set, and the directions of its steps.
-
-    Args:
-        params: The tensors.
-        home: Where they live, jointly; None for everywhere.
-        history: How many pairs are kept.
-    """
-
-    def __init__(self, params: list[Tensor], home: Set | None, history: int) -> None:
-        self.params = params
-        self.home = home
-        self.pairs = _Pairs(history)
-        self.spectral = 1.0  # the step size of a projected gradient step, for sets that are no box
-        self._reach = 1.0  # the length of a step without pairs: it doubles where f curves down
-
-    @property
-    def is_box(self) -> bool:
-        """Whether the set treats every coordinate by itself."""
-        return self.home is not None and self.home.elementwise
-
-    def read(self) -> Tensor:
-        """Where the player is."""
-        return torch.cat([p.detach().reshape(-1) for p in self.params])
-
-    @torch.no_grad()
-    def write(self, point: Tensor) -> None:
-        """Put the player somewhere."""
-        for param, part in zip(self.params, self._split(point), strict=True):
-            param.copy_(part)
-
-    def gradient(self, value: Tensor, keep_graph: bool) -> Tensor:
-        """The gradient of a value, flat; zeros where it does not depend on a tensor."""
-        grads = torch.autograd.grad(
-            value, self.params, retain_graph=keep_graph, allow_unused=True, materialize_grads=True
-        )
-        return torch.cat([g.reshape(-1) for g in grads])
-
-    def project(self, point: Tensor) -> Tensor:
-        """The nearest point of the set."""
-        if self.home is None:
-            return point
-        return torch.cat([p.reshape(-1) for p in self.home.project(self._split(point))])
-
-    def mapping_norm(self, point: Tensor, gradient: Tensor) -> float:
-        """The norm of the gradient mapping, of a gradient that is descended."""
-        if self.home is None:
-            return _norm(gradient)
-        mapping = self.home.gradient_mapping(self._split(point), self._split(-gradient))
-        return math.sqrt(sum(_dot(m.reshape(-1), m.reshape(-1)) for m in mapping))
-
-    def direction(self, point: Tensor, gradient: Tensor) -> Tensor:
-        """Where to go: quasi-Newton in the free coordinates, or a projected gradient step."""
-        if self.home is not None and not self.is_box:
-            return self.project(point - self.spectral * gradient) - point
-        free = self._free(point, gradient) if self.is_box else None
-        if len(self.pairs):
-            found = -self.pairs.apply(gradient, free)
-            if _dot(found, gradient) < -1e-14 * _norm(found) * _norm(gradient):
-                return found
-        steepest = -gradient if free is None else -gradient * free
-        return steepest * min(max(1.0, self._reach), self._reach / max(_norm(steepest), 1e-300))
-
-    def moved_to(self, point: Tensor, direction: Tensor, length: float) -> Tensor:
-        """A trial point; on a box the path is bent along its border."""
-        trial = point + length * direction
-        return self.project(trial) if self.is_box else trial
-
-    def learn(self, moved: Tensor, changed: Tensor) -> None:
-        """Take a step and the change of the gradient along it into account."""
-        self.pairs.add(moved, changed)
-        product = _dot(moved, changed)
-        self._reach = 1.0 if product > 0.0 else min(2.0 * self._reach, 1e10)
-        longer = _dot(moved, moved) / product if product > 0.0 else 4.0 * self.spectral
-        self.spectral = min(max(longer, 1e-10), 1e10)
-
-    def forget(self, gradient: Tensor) -> None:
-        """Begin anew with a step of length one at most."""
-        self.pairs.clear()
-        self.spectral = 1.0 / max(_norm(gradient), 1e-10)
-
-    def _free(self, point: Tensor, gradient: Tensor) -> Tensor:
-        """1 for the coordinates that can move against the gradient, 0 for those at their bound."""
-        nudge = 1e-12 * (1.0 + point.abs()) * gradient.sign()
-        return ((self.project(point - nudge) != point) | (gradient == 0.0)).to(point.dtype)
-
-    def _split(self, point: Tensor) -> list[Tensor]:
-        sizes = [p.numel() for p in self.params]
-        return [
-            part.reshape(p.shape)
-            for part, p in zip(torch.split(point, sizes), self.params, strict=True)
-        ]
 
 
 class _AtY(NamedTuple):
@@ -230,8 +92,8 @@ class QuasiNewtonNeAda(DirectStepper):
         check_number("prox", prox, strict=False)
         self.tol = tol
         self.theta = theta
-        self._x = _Side(self._players["x"], x_set, history)
-        self._y = _Side(self._players["y"], y_set, history)
+        self._x = Side(self._players["x"], x_set, history)
+        self._y = Side(self._players["y"], y_set, history)
         self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
         self._prox = prox
         self._center = self._y.read()
@@ -255,12 +117,14 @@ class QuasiNewtonNeAda(DirectStepper):
         self.counters.check_budget()
         self._y.write(y)
         value = self._evaluate(self._closure)
-        gradient = -self._y.gradient(value, keep_graph=True)
+        gradient = -self._y.gradient(value)
         self._count("y")
         self._graph = value
+        if self._prox == 0.0:
+            return -value.item(), gradient
         apart = y - self._center
         return (
-            -value.item() + 0.5 * self._prox * _dot(apart, apart),
+            -value.item() + 0.5 * self._prox * dot(apart, apart),
             gradient + self._prox * apart,
         )
 
@@ -268,14 +132,14 @@ class QuasiNewtonNeAda(DirectStepper):
         """The x gradient at the point that was evaluated last."""
         assert self._graph is not None
         self.counters.check_budget()
-        gradient = self._x.gradient(self._graph, keep_graph=True)
+        gradient = self._x.gradient(self._graph)
         self._count("x")
         return gradient
 
     # One player: y until it is accurate.
 
     def _maximize(self, y: Tensor, accuracy: float) -> _AtY:
-        side, start = self._y, y
+        side, start, far = self._y, y, _RUNAWAY * (1.0 + norm_of(y))
         value, gradient = self._y_gradient(y)
         if not _finite(value, gradient):
             return _AtY(y, value, gradient, math.inf, "not finite")
@@ -289,14 +153,13 @@ class QuasiNewtonNeAda(DirectStepper):
                 return _AtY(y, value, gradient, norm, "accurate")
             if num_up >= 5:
                 return _AtY(y, value, gradient, norm, "curves up")
-            far = _norm(y - start) > _RUNAWAY * (1.0 + _norm(start))
-            if self._prox == 0.0 and (num_straight >= 2 or far):
+            if self._prox == 0.0 and (num_straight >= 2 or norm_of(y - start) > far):
                 return _AtY(y, value, gradient, norm, "runs away")
             direction = side.direction(y, gradient)
             found = self._search_y(y, value, max(recent[-5:]), gradient, direction)
             if found is None:
                 num_stuck += 1
-                slope = abs(_dot(direction, gradient))
+                slope = abs(dot(direction, gradient))
                 side.forget(gradient)
                 value, gradient = self._y_gradient(y)  # the graph is wanted at y
                 if slope <= 10.0 * self._rounding * abs(value):
@@ -306,10 +169,10 @@ class QuasiNewtonNeAda(DirectStepper):
                 continue
             new, new_value, new_gradient = found
             moved, changed = new - y, new_gradient - gradient
-            side.learn(moved, changed)
-            num_up = num_up + 1 if side.home is None and _dot(moved, changed) < 0.0 else 0
-            visible = abs(_dot(moved, gradient)) > 10.0 * self._rounding * abs(value)
-            straight = visible and _norm(changed) <= 1e-10 * _norm(gradient)
+            product = side.learn(moved, changed)
+            num_up = num_up + 1 if side.home is None and product < 0.0 else 0
+            visible = abs(dot(moved, gradient)) > 10.0 * self._rounding * abs(value)
+            straight = visible and norm_of(changed) <= 1e-10 * norm_of(gradient)
             straight = straight and (side.home is None or side.is_box)
             num_straight = num_straight + 1 if straight else 0
             y, value, gradient = new, new_value, new_gradient
@@ -324,7 +187,7 @@ class QuasiNewtonNeAda(DirectStepper):
         """Shorten a step of y until it passes; None if no length does."""
         reference = worst if self._y.home is not None and not self._y.is_box else value
         length = 1.0
-        if not _dot(direction, gradient) < 0.0:
+        if not dot(direction, gradient) < 0.0:
             return None
         for _ in range(40):
             new = self._y.moved_to(y, direction, length)
@@ -332,8 +195,8 @@ class QuasiNewtonNeAda(DirectStepper):
             if not _finite(new_value, new_gradient):
                 length *= 0.25
                 continue
-            predicted = _dot(new - y, gradient)
-            slope = _dot(new - y, new_gradient)
+            moved = new - y
+            predicted, slope = dot(moved, gradient), dot(moved, new_gradient)
             if new_value <= reference + _ARMIJO * predicted or (
                 new_value <= value + 10.0 * self._rounding * abs(value)
                 and slope <= -_FLAT * predicted
@@ -358,7 +221,7 @@ class QuasiNewtonNeAda(DirectStepper):
         while True:
             self._center = self._y.read()
             end = yield from self._descend(max(0.1 * self.tol, goal))
-            distance = _norm(self._y.read() - self._center)
+            distance = norm_of(self._y.read() - self._center)
             if distance == 0.0 and end == "no step passes":
                 raise NoProgress("no step of x lowers the maximum over y any more")
             if distance > 0.5 * moved:
@@ -391,7 +254,7 @@ class QuasiNewtonNeAda(DirectStepper):
             found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
             if found is None:
                 num_doubts += 1
-                slope = abs(_dot(self._x.direction(x, gradient), gradient))
+                slope = abs(dot(self._x.direction(x, gradient), gradient))
                 if num_doubts > 1 and slope <= 10.0 * self._rounding * abs(at.value):
                     raise NoProgress("a step of x would change f by less than rounding does")
                 if num_doubts > _DOUBTS:
@@ -434,7 +297,7 @@ class QuasiNewtonNeAda(DirectStepper):
         On success the players are at the new point; otherwise x is at the last trial.
         """
         direction = self._x.direction(x, gradient)
-        if not _dot(direction, gradient) < 0.0:
+        if not dot(direction, gradient) < 0.0:
             return None
         length = 1.0
         value = -at.value
@@ -445,7 +308,7 @@ class QuasiNewtonNeAda(DirectStepper):
             if trial.end in ("not finite", "runs away", "curves up"):
                 length *= 0.25
                 continue
-            predicted = _dot(new - x, gradient)
+            predicted = dot(new - x, gradient)
             for _ in range(6):
                 # How far the maximum may still lie above, by the curvature of y that was seen.
                 curvature = self._y.pairs.least_curvature
@@ -458,7 +321,7 @@ class QuasiNewtonNeAda(DirectStepper):
             if rise <= _ARMIJO * predicted:
                 return new, trial
             if rise <= 10.0 * self._rounding * abs(value):
-                slope = _dot(self._x_gradient(), new - x)
+                slope = dot(self._x_gradient(), new - x)
                 if 2.0 * predicted <= slope <= -_FLAT * predicted:
                     return new, trial
             excess = rise - predicted
@@ -467,24 +330,12 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _true_norms(self, at: _AtY, norm_x: float) -> tuple[float, float, float]:
         """The value of f and both norms, without the proximal term, where the players are."""
+        if self._prox == 0.0:
+            return -at.value, norm_x, at.norm
         apart = at.y - self._center
-        value = -at.value + 0.5 * self._prox * _dot(apart, apart)
+        value = -at.value + 0.5 * self._prox * dot(apart, apart)
         return value, norm_x, self._y.mapping_norm(at.y, at.gradient - self._prox * apart)
-
-
-def _dot(left: Tensor, right: Tensor) -> float:
-    return torch.dot(left, right).item()
-
-
-def _norm(vector: Tensor) -> float:
-    return math.sqrt(_dot(vector, vector))
 
 
 def _finite(value: float, gradient: Tensor) -> bool:
     return math.isfinite(value) and math.isfinite(gradient.sum().item())
-
-
-def _curves(moved: Tensor, changed: Tensor) -> bool:
-    """Whether a function curves upwards along a step, beyond rounding."""
-    product = _dot(moved, changed)
-    return product > 1e-12 * math.sqrt(_dot(moved, moved) * _dot(changed, changed)) > 0.0
