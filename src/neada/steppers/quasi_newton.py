@@ -30,6 +30,7 @@ _MAX_OUTER = 300  # steps of x for one center
 _TRIALS = 14  # lengths of a step of x before y is doubted
 _DOUBTS = 4  # how often in a row
 _RUNAWAY = 1e9  # y is this many times farther out than it was when the loop began
+_FAR = 1e6  # where x is this many times farther out once y is held, holding y was no remedy
 _SHRINK_PROX = 0.3  # of the proximal weight, when its center moves slowly
 
 
@@ -96,6 +97,7 @@ class QuasiNewtonNeAda(DirectStepper):
         self._y = Side(self._players["y"], y_set, history)
         self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
         self._prox = prox
+        self._far = math.inf
         self._center = self._y.read()
         self._closure: Closure | None = None
         self._graph: Tensor | None = None
@@ -139,7 +141,7 @@ class QuasiNewtonNeAda(DirectStepper):
     # One player: y until it is accurate.
 
     def _maximize(self, y: Tensor, accuracy: float) -> _AtY:
-        side, start, far = self._y, y, _RUNAWAY * (1.0 + norm_of(y))
+        side, far, way = self._y, _RUNAWAY * (1.0 + norm_of(y)), 0.0
         value, gradient = self._y_gradient(y)
         if not _finite(value, gradient):
             return _AtY(y, value, gradient, math.inf, "not finite")
@@ -153,26 +155,25 @@ class QuasiNewtonNeAda(DirectStepper):
                 return _AtY(y, value, gradient, norm, "accurate")
             if num_up >= 5:
                 return _AtY(y, value, gradient, norm, "curves up")
-            if self._prox == 0.0 and (num_straight >= 2 or norm_of(y - start) > far):
+            if self._prox == 0.0 and (num_straight >= 2 or way > far):
                 return _AtY(y, value, gradient, norm, "runs away")
-            direction = side.direction(y, gradient)
-            found = self._search_y(y, value, max(recent[-5:]), gradient, direction)
+            direction, slope = side.direction(y, gradient)
+            found = self._search_y(y, value, max(recent[-5:]), gradient, direction, slope)
             if found is None:
                 num_stuck += 1
-                slope = abs(dot(direction, gradient))
                 side.forget(gradient)
                 value, gradient = self._y_gradient(y)  # the graph is wanted at y
-                if slope <= 10.0 * self._rounding * abs(value):
+                if abs(slope) <= 10.0 * self._rounding * abs(value):
                     return _AtY(y, value, gradient, norm, "at rounding")
                 if num_stuck > 2:
                     return _AtY(y, value, gradient, norm, "stuck")
                 continue
-            new, new_value, new_gradient = found
-            moved, changed = new - y, new_gradient - gradient
-            product = side.learn(moved, changed)
-            num_up = num_up + 1 if side.home is None and product < 0.0 else 0
-            visible = abs(dot(moved, gradient)) > 10.0 * self._rounding * abs(value)
-            straight = visible and norm_of(changed) <= 1e-10 * norm_of(gradient)
+            new, new_value, new_gradient, predicted = found
+            known = side.learn(new - y, new_gradient - gradient)
+            way += math.sqrt(known.moved_sq)
+            num_up = num_up + 1 if side.home is None and known.product < 0.0 else 0
+            visible = abs(predicted) > 10.0 * self._rounding * abs(value)
+            straight = visible and known.changed_sq <= 1e-20 * dot(gradient, gradient)
             straight = straight and (side.home is None or side.is_box)
             num_straight = num_straight + 1 if straight else 0
             y, value, gradient = new, new_value, new_gradient
@@ -182,26 +183,36 @@ class QuasiNewtonNeAda(DirectStepper):
         return _AtY(y, value, gradient, norm, "accurate" if norm <= accuracy else "stuck")
 
     def _search_y(
-        self, y: Tensor, value: float, worst: float, gradient: Tensor, direction: Tensor
-    ) -> tuple[Tensor, float, Tensor] | None:
-        """Shorten a step of y until it passes; None if no length does."""
+        self,
+        y: Tensor,
+        value: float,
+        worst: float,
+        gradient: Tensor,
+        direction: Tensor,
+        slope: float,
+    ) -> tuple[Tensor, float, Tensor, float] | None:
+        """Shorten a step of y until it passes; None if no length does.
+
+        Returns:
+            The new y, value and gradient, and the change that the old gradient predicted.
+        """
         reference = worst if self._y.home is not None and not self._y.is_box else value
         length = 1.0
-        if not dot(direction, gradient) < 0.0:
+        if not slope < 0.0:
             return None
         for _ in range(40):
             new = self._y.moved_to(y, direction, length)
             new_value, new_gradient = self._y_gradient(new)
-            if not _finite(new_value, new_gradient):
-                length *= 0.25
-                continue
             moved = new - y
             predicted, slope = dot(moved, gradient), dot(moved, new_gradient)
+            if not (math.isfinite(new_value) and math.isfinite(slope)):
+                length *= 0.25
+                continue
             if new_value <= reference + _ARMIJO * predicted or (
                 new_value <= value + 10.0 * self._rounding * abs(value)
                 and slope <= -_FLAT * predicted
             ):
-                return new, new_value, new_gradient
+                return new, new_value, new_gradient, predicted
             shorter = -predicted / (slope - predicted) if slope > predicted else 0.5
             length *= min(0.5, max(0.1, shorter))
         return None
@@ -214,6 +225,8 @@ class QuasiNewtonNeAda(DirectStepper):
             end = yield from self._descend(0.5 * self.tol)
             if end == "y runs away":
                 self._y.write(self._center)
+            else:
+                self._far = _FAR * (1.0 + norm_of(self._x.read()))
             self._prox = 1.0
             self._x.pairs.clear()
             self._y.pairs.clear()
@@ -251,11 +264,13 @@ class QuasiNewtonNeAda(DirectStepper):
                 return "y is stuck" if at.end == "stuck" else "y runs away"
             if norm <= goal and at.norm <= goal:
                 return "solved"
+            if norm_of(x) > self._far:
+                raise NoProgress("y could be maximized no further, and held it lets x run away")
             found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
             if found is None:
                 num_doubts += 1
-                slope = abs(dot(self._x.direction(x, gradient), gradient))
-                if num_doubts > 1 and slope <= 10.0 * self._rounding * abs(at.value):
+                slope = self._x.direction(x, gradient)[1]
+                if num_doubts > 1 and abs(slope) <= 10.0 * self._rounding * abs(at.value):
                     raise NoProgress("a step of x would change f by less than rounding does")
                 if num_doubts > _DOUBTS:
                     return "no step passes"
@@ -296,8 +311,8 @@ class QuasiNewtonNeAda(DirectStepper):
 
         On success the players are at the new point; otherwise x is at the last trial.
         """
-        direction = self._x.direction(x, gradient)
-        if not dot(direction, gradient) < 0.0:
+        direction, slope = self._x.direction(x, gradient)
+        if not slope < 0.0:
             return None
         length = 1.0
         value = -at.value
@@ -308,7 +323,8 @@ class QuasiNewtonNeAda(DirectStepper):
             if trial.end in ("not finite", "runs away", "curves up"):
                 length *= 0.25
                 continue
-            predicted = dot(new - x, gradient)
+            moved = new - x
+            predicted = dot(moved, gradient)
             for _ in range(6):
                 # How far the maximum may still lie above, by the curvature of y that was seen.
                 curvature = self._y.pairs.least_curvature
@@ -321,7 +337,7 @@ class QuasiNewtonNeAda(DirectStepper):
             if rise <= _ARMIJO * predicted:
                 return new, trial
             if rise <= 10.0 * self._rounding * abs(value):
-                slope = dot(self._x_gradient(), new - x)
+                slope = dot(self._x_gradient(), moved)
                 if 2.0 * predicted <= slope <= -_FLAT * predicted:
                     return new, trial
             excess = rise - predicted

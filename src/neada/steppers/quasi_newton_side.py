@@ -1,13 +1,14 @@
 """One player of the nested quasi-Newton method: its flat vector, its set, its L-BFGS memory."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from neada.sets import Set
 
-__all__ = ["Pairs", "Side", "dot", "norm_of"]
+__all__ = ["Pairs", "Products", "Side", "dot", "norm_of"]
 
 
 def dot(left: Tensor, right: Tensor) -> float:
@@ -18,6 +19,14 @@ def dot(left: Tensor, right: Tensor) -> float:
 def norm_of(vector: Tensor) -> float:
     """The Euclidean norm of a flat vector."""
     return math.sqrt(torch.dot(vector, vector).item())
+
+
+class Products(NamedTuple):
+    """What is known of a step and of the change of the gradient along it."""
+
+    product: float
+    moved_sq: float
+    changed_sq: float
 
 
 class Pairs:
@@ -45,37 +54,39 @@ class Pairs:
         """Forget all pairs."""
         self.least_curvature = 0.0
         self._curvatures: list[float] = []
-        self._moved = self._changed = self._inverse = torch.empty(0, 0, dtype=torch.float64)
-        self._scale = 1.0
 
-    def add(self, moved: Tensor, changed: Tensor, product: float, moved_sq: float) -> None:
+    def add(self, moved: Tensor, changed: Tensor, known: "Products") -> None:
         """Remember a pair, if the function curves upwards along it.
 
         Args:
             moved: A step.
             changed: The change of the gradient along it.
-            product: Their inner product.
-            moved_sq: The squared length of the step.
+            known: Their inner products.
         """
-        moved, changed = moved.double(), changed.double()
-        changed_sq = dot(changed, changed)
-        if not product > 1e-12 * math.sqrt(moved_sq * changed_sq) > 0.0:
+        product = known.product
+        if not product > 1e-12 * math.sqrt(known.moved_sq * known.changed_sq) > 0.0:
             return
         if not self._curvatures:
-            self._moved = self._changed = moved.new_empty(0, len(moved))
-            self._inverse = moved.new_empty(0, 0)
-        first = 1 if len(self) == self._history else 0
-        self._curvatures = [*self._curvatures[first:], product / moved_sq]
+            # A pair has a place, which the next one takes when all are taken. `inverse` is that of
+            # the matrix of moved_i . changed_j for i not newer than j, and 0 elsewhere.
+            empty = torch.zeros(self._history, len(moved), dtype=torch.float64, device=moved.device)
+            self._moved, self._changed = empty, empty.clone()
+            self._products = empty.new_zeros(self._history)
+            self._inverse = empty.new_zeros(self._history, self._history)
+            self._place = 0
+        place = self._place
+        self._place = (place + 1) % self._history
+        full = len(self._curvatures) == self._history
+        self._curvatures = [*self._curvatures[full:], product / known.moved_sq]
         self.least_curvature = min(self._curvatures)
-        # Of the upper triangle of moved_i . changed_j, whose inverse grows by a column.
-        inverse = torch.nn.functional.pad(self._inverse[first:, first:], (0, 1, 0, 1))
-        before = self._moved[first:]
-        inverse[:, -1] = inverse[:, :-1].mv(before.mv(changed)).div_(-product)
-        inverse[-1, -1] = 1.0 / product
-        self._inverse = inverse
-        self._moved = torch.cat([before, moved[None]])
-        self._changed = torch.cat([self._changed[first:], changed[None]])
-        self._scale = product / changed_sq
+        self._changed[place] = changed
+        self._inverse[place] = 0.0
+        column = self._inverse.mv(self._moved.mv(self._changed[place])).div_(-product)
+        column[place] = 1.0 / product
+        self._inverse[:, place] = column
+        self._moved[place] = moved
+        self._products[place] = product
+        self._scale = product / known.changed_sq
 
     def apply(self, gradient: Tensor, free: Tensor | None) -> Tensor:
         """The inverse Hessian times the gradient, in the free coordinates.
@@ -88,23 +99,25 @@ class Pairs:
             gradient = gradient * free
         if not self._curvatures:
             return gradient
-        moved, changed, inverse, scale = self._moved, self._changed, self._inverse, self._scale
+        moved, changed, inverse = self._moved, self._changed, self._inverse
+        products, scale = self._products, self._scale
         if free is not None:
-            moved, changed = moved * free, changed * free
-            products = (moved * changed).sum(1)
-            changed_sq = changed.square().sum(1)
-            kept = products > 1e-12 * (moved.square().sum(1) * changed_sq).sqrt()
-            moved, changed = moved[kept], changed[kept]
+            # The oldest first, so that the matrix is a triangle.
+            moved, changed = (p.roll(-self._place, 0) * free for p in (moved, changed))
+            products, squares = (moved * changed).sum(1), changed.square().sum(1)
+            kept = products > 1e-12 * (moved.square().sum(1) * squares).sqrt()
+            moved, changed, products = moved[kept], changed[kept], products[kept]
             if not len(moved):
                 return gradient
-            triangle = (moved @ changed.T).triu()
             identity = torch.eye(len(moved), dtype=moved.dtype, device=moved.device)
-            inverse = torch.linalg.solve_triangular(triangle, identity, upper=True)
-            scale = (products[kept][-1] / changed_sq[kept][-1]).item()
+            inverse = torch.linalg.solve_triangular(
+                (moved @ changed.T).triu(), identity, upper=True
+            )
+            scale = (products[-1] / squares[kept][-1]).item()
         wide = gradient.double()
         along = inverse.mv(moved.mv(wide))
         left = torch.addmv(wide, changed.T, along, alpha=-1.0)
-        weights = along.div_(inverse.diagonal()).sub_(changed.mv(left), alpha=scale)
+        weights = along.mul_(products).sub_(changed.mv(left), alpha=scale)
         found = torch.addmv(left, moved.T, inverse.T.mv(weights), beta=scale)
         return found.to(gradient.dtype)
 
@@ -139,7 +152,7 @@ class Side:
             param.detach().copy_(part)
 
     def gradient(self, value: Tensor) -> Tensor:
-        """The gradient of a value, whose graph stays; zeros where it does not depend on a tensor."""
+        """The gradient of a value, whose graph stays; zero where it does not depend on a tensor."""
         grads = torch.autograd.grad(value, self.params, retain_graph=True, allow_unused=True)
         parts = [
             torch.zeros_like(p) if g is None else g for p, g in zip(self.params, grads, strict=True)
@@ -154,37 +167,43 @@ class Side:
         """The norm of the gradient mapping, of a gradient that is descended."""
         if self.home is None:
             return norm_of(gradient)
-        return norm_of(_joined(self.home.gradient_mapping(self._split(point), self._split(-gradient))))
+        mapping = self.home.gradient_mapping(self._split(point), self._split(-gradient))
+        return norm_of(_joined(mapping))
 
-    def direction(self, point: Tensor, gradient: Tensor) -> Tensor:
-        """Where to go: quasi-Newton in the free coordinates, or a projected gradient step."""
+    def direction(self, point: Tensor, gradient: Tensor) -> tuple[Tensor, float]:
+        """Where to go: quasi-Newton in the free coordinates, or a projected gradient step.
+
+        Returns:
+            The direction, and the slope along it.
+        """
         if self.home is not None and not self.is_box:
-            return self.project(point - self.spectral * gradient) - point
+            found = self.project(point - self.spectral * gradient) - point
+            return found, dot(found, gradient)
         free = self._free(point, gradient) if self.is_box else None
         if len(self.pairs):
-            found = -self.pairs.apply(gradient, free)
-            if dot(found, gradient) < -1e-14 * norm_of(found) * norm_of(gradient):
-                return found
-        steepest = -gradient if free is None else -gradient * free
-        return steepest * min(max(1.0, self._reach), self._reach / max(norm_of(steepest), 1e-300))
+            found = self.pairs.apply(gradient, free).neg_()
+            slope = dot(found, gradient)
+            if slope < -1e-14 * math.sqrt(dot(found, found) * dot(gradient, gradient)):
+                return found, slope
+        found = -gradient if free is None else -gradient * free
+        length = norm_of(found)
+        factor = min(max(1.0, self._reach), self._reach / max(length, 1e-300))
+        return found * factor, -factor * length**2
 
     def moved_to(self, point: Tensor, direction: Tensor, length: float) -> Tensor:
         """A trial point; on a box the path is bent along its border."""
         trial = torch.add(point, direction, alpha=length)
         return self.project(trial) if self.is_box else trial
 
-    def learn(self, moved: Tensor, changed: Tensor) -> float:
-        """Take a step and the change of the gradient along it into account.
-
-        Returns:
-            The inner product of the two.
-        """
-        product, moved_sq = dot(moved, changed), dot(moved, moved)
-        self.pairs.add(moved, changed, product, moved_sq)
-        self._reach = 1.0 if product > 0.0 else min(2.0 * self._reach, 1e10)
-        longer = moved_sq / product if product > 0.0 else 4.0 * self.spectral
+    def learn(self, moved: Tensor, changed: Tensor) -> Products:
+        """Take a step and the change of the gradient along it into account."""
+        known = Products(dot(moved, changed), dot(moved, moved), dot(changed, changed))
+        self.pairs.add(moved, changed, known)
+        upwards = known.product > 0.0
+        self._reach = 1.0 if upwards else min(2.0 * self._reach, 1e10)
+        longer = known.moved_sq / known.product if upwards else 4.0 * self.spectral
         self.spectral = min(max(longer, 1e-10), 1e10)
-        return product
+        return known
 
     def forget(self, gradient: Tensor) -> None:
         """Begin anew with a step of length one at most."""
