@@ -157,7 +157,7 @@ class QuasiNewtonNeAda(DirectStepper):
                 return _AtY(y, value, gradient, norm, "curves up")
             if self._prox == 0.0 and (num_straight >= 2 or way > far):
                 return _AtY(y, value, gradient, norm, "runs away")
-            direction, slope = side.direction(y, gradient)
+            direction, slope = side.direction(y, gradient, k)
             found = self._search_y(y, value, max(recent[-5:]), gradient, direction, slope)
             if found is None:
                 num_stuck += 1
@@ -169,7 +169,7 @@ class QuasiNewtonNeAda(DirectStepper):
                     return _AtY(y, value, gradient, norm, "stuck")
                 continue
             new, new_value, new_gradient, predicted = found
-            known = side.learn(new - y, new_gradient - gradient)
+            known = side.learn(new - y, new_gradient - gradient, new, new_gradient)
             way += math.sqrt(known.moved_sq)
             num_up = num_up + 1 if side.home is None and known.product < 0.0 else 0
             visible = abs(predicted) > 10.0 * self._rounding * abs(value)
@@ -255,7 +255,7 @@ class QuasiNewtonNeAda(DirectStepper):
         gradient = self._x_gradient()
         norm = self._x.mapping_norm(x, gradient)
         num_doubts = 0
-        for _ in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
+        for k in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
             at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
             yield self._true_norms(at, norm)
             if at.end == "curves up" and self._prox:
@@ -266,10 +266,10 @@ class QuasiNewtonNeAda(DirectStepper):
                 return "solved"
             if norm_of(x) > self._far:
                 raise NoProgress("y could be maximized no further, and held it lets x run away")
-            found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
+            found = self._search_x(x, at, gradient, max(self.theta * norm, floor), k)
             if found is None:
                 num_doubts += 1
-                slope = self._x.direction(x, gradient)[1]
+                slope = self._x.direction(x, gradient, k)[1]
                 if num_doubts > 1 and abs(slope) <= 10.0 * self._rounding * abs(at.value):
                     raise NoProgress("a step of x would change f by less than rounding does")
                 if num_doubts > _DOUBTS:
@@ -287,7 +287,7 @@ class QuasiNewtonNeAda(DirectStepper):
             new_gradient = self._x_gradient()
             new_norm = self._x.mapping_norm(new, new_gradient)
             tight = self._tighten(new, new_at, new_gradient, new_norm, floor)
-            self._x.learn(new - x, tight[1] - gradient)
+            self._x.learn(new - x, tight[1] - gradient, new, tight[1])
             x, (at, gradient, norm) = new, tight
         return "slow"
 
@@ -305,13 +305,13 @@ class QuasiNewtonNeAda(DirectStepper):
         return at, gradient, norm
 
     def _search_x(
-        self, x: Tensor, at: _AtY, gradient: Tensor, accuracy: float
+        self, x: Tensor, at: _AtY, gradient: Tensor, accuracy: float, steps: int
     ) -> tuple[Tensor, _AtY] | None:
         """Shorten a step of x until the maximum over y falls; None if no length does.
 
         On success the players are at the new point; otherwise x is at the last trial.
         """
-        direction, slope = self._x.direction(x, gradient)
+        direction, slope = self._x.direction(x, gradient, steps)
         if not slope < 0.0:
             return None
         length = 1.0

@@ -11,6 +11,9 @@ from neada.sets import Set
 __all__ = ["Pairs", "Products", "Side", "dot", "norm_of"]
 
 
+_EASY = 10  # projected gradient steps on sets that are no boxes before quasi-Newton ones
+
+
 def dot(left: Tensor, right: Tensor) -> float:
     """The inner product of two flat vectors."""
     return torch.dot(left, right).item()
@@ -170,13 +173,25 @@ class Side:
         mapping = self.home.gradient_mapping(self._split(point), self._split(-gradient))
         return norm_of(_joined(mapping))
 
-    def direction(self, point: Tensor, gradient: Tensor) -> tuple[Tensor, float]:
+    def direction(self, point: Tensor, gradient: Tensor, steps: int) -> tuple[Tensor, float]:
         """Where to go: quasi-Newton in the free coordinates, or a projected gradient step.
+
+        Args:
+            point: Where the player is.
+            gradient: The gradient there.
+            steps: How many the player has taken on its way. On sets that are no boxes the first
+                ones are projected gradient steps: where these suffice they take fewer.
 
         Returns:
             The direction, and the slope along it.
         """
         if self.home is not None and not self.is_box:
+            self._reduced = self._in_face(point, gradient, gradient)
+            if len(self.pairs) and steps >= _EASY:
+                found = self._in_face(point, gradient, self.pairs.apply(self._reduced, None)).neg_()
+                slope = dot(found, gradient)
+                if slope < -1e-8 * math.sqrt(dot(found, found) * dot(gradient, gradient)):
+                    return found, slope
             found = self.project(point - self.spectral * gradient) - point
             return found, dot(found, gradient)
         free = self._free(point, gradient) if self.is_box else None
@@ -193,12 +208,24 @@ class Side:
     def moved_to(self, point: Tensor, direction: Tensor, length: float) -> Tensor:
         """A trial point; on a box the path is bent along its border."""
         trial = torch.add(point, direction, alpha=length)
-        return self.project(trial) if self.is_box else trial
+        return self.project(trial)
 
-    def learn(self, moved: Tensor, changed: Tensor) -> Products:
-        """Take a step and the change of the gradient along it into account."""
+    def learn(self, moved: Tensor, changed: Tensor, point: Tensor, gradient: Tensor) -> Products:
+        """Take a step and the change of the gradient along it into account.
+
+        Args:
+            moved: The step, along the last direction.
+            changed: The change of the gradient.
+            point: Where it ended.
+            gradient: The gradient there.
+        """
         known = Products(dot(moved, changed), dot(moved, moved), dot(changed, changed))
-        self.pairs.add(moved, changed, known)
+        if self.home is None or self.is_box:
+            self.pairs.add(moved, changed, known)
+        else:
+            inside = self._in_face(point, gradient, gradient) - self._reduced
+            products = Products(dot(moved, inside), known.moved_sq, dot(inside, inside))
+            self.pairs.add(moved, inside, products)
         upwards = known.product > 0.0
         self._reach = 1.0 if upwards else min(2.0 * self._reach, 1e10)
         longer = known.moved_sq / known.product if upwards else 4.0 * self.spectral
@@ -218,6 +245,19 @@ class Side:
         nudge = 1e-12 * (1.0 + point.abs()) * gradient.sign()
         free = (self.project(point - nudge) != point) | (gradient == 0.0)
         return None if bool(free.all()) else free.to(point.dtype)
+
+    def _in_face(self, point: Tensor, gradient: Tensor, vector: Tensor) -> Tensor:
+        """The part of a vector along the face of the set that the descent presses against.
+
+        By a difference of projections of a point just outside, which is exact for faces that are
+        flat.
+        """
+        size, length = 1.0 + norm_of(point), norm_of(vector)
+        if length == 0.0:
+            return vector
+        outside = point - (1e-6 * size / max(norm_of(gradient), 1e-300)) * gradient
+        step = 1e-7 * size / length
+        return (self.project(outside + step * vector) - self.project(outside)) / step
 
     def _split(self, point: Tensor) -> list[Tensor]:
         if len(self.params) == 1:
