@@ -160,7 +160,9 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
-def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float = 0.0) -> Stepper:
+def _neada(
+    players: Players, theta: float = 1e-4, history: int | None = None, prox: float = 0.0
+) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
     if not players.rowwise:
@@ -177,8 +179,8 @@ def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float
     floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
     rule = stopping.RelativeAccuracy(theta, floor) | stopping.FixedSteps(2000)
     return steppers.NeAda(
-        _quasi_newton(players, "x", history),
-        _quasi_newton(players, "y", history),
+        _quasi_newton(players, "x", history or 20),
+        _quasi_newton(players, "y", history or 20),
         rule,
         inner=InnerOptions(min_steps=0),
         deterministic=True,

@@ -68,7 +68,8 @@ class QuasiNewtonNeAda(DirectStepper):
         y: The tensors that are maximized over.
         tol: Both norms are wanted this small.
         theta: The accuracy of y relative to x; it shrinks when no step of x passes.
-        history: How many pairs L-BFGS keeps.
+        history: How many pairs L-BFGS keeps; by default three times as many as the player has
+            numbers, but at least 20 and at most 300, and 20 for a player of more than 1,000.
         prox: The proximal weight to begin with; 0 begins without one.
         x_set: Where x lives.
         y_set: Where y lives.
@@ -83,13 +84,15 @@ class QuasiNewtonNeAda(DirectStepper):
         tol: float,
         *,
         theta: float = 1e-4,
-        history: int = 20,
+        history: int | None = None,
         prox: float = 0.0,
         x_set: Set | None = None,
         y_set: Set | None = None,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set)
-        self._check_positive(tol=tol, theta=theta, history=history)
+        self._check_positive(tol=tol, theta=theta)
+        if history is not None:
+            self._check_positive(history=history)
         check_number("prox", prox, strict=False)
         self.tol = tol
         self.theta = theta

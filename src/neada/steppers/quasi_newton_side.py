@@ -131,16 +131,20 @@ class Side:
     Args:
         params: The tensors.
         home: Where they live, jointly; None for everywhere.
-        history: How many pairs are kept.
+        history: How many pairs are kept; None for a number that suits the size of the player.
 
     Attributes:
         is_box: Whether the set treats every coordinate by itself.
     """
 
-    def __init__(self, params: list[Tensor], home: Set | None, history: int) -> None:
+    def __init__(self, params: list[Tensor], home: Set | None, history: int | None) -> None:
         self.params = params
         self.home = home
         self.is_box = home is not None and home.elementwise
+        size = sum(p.numel() for p in params)
+        if history is None:
+            # A quadratic is known exactly with as many pairs as dimensions, if they are good ones.
+            history = min(max(3 * size, 20), 300) if size <= 1000 else 20
         self.pairs = Pairs(history)
         self.spectral = 1.0  # the step size of a projected gradient step, for sets that are no box
         self._reach = 1.0  # the length of a step without pairs: it doubles where f curves down
