@@ -57,7 +57,8 @@ class QuasiNewtonNeAda(DirectStepper):
 
     with :math:`\|G_y\| \le \theta\,\|G_x\|` at the present point, the length :math:`\alpha_t` such
     that the maximum over y falls, and :math:`\rho = 0` as long as y can be maximized. Steps are
-    L-BFGS without a set and on boxes, projected spectral gradient steps on other sets.
+    L-BFGS without a set and on boxes; on other sets projected spectral gradient steps, and L-BFGS
+    in the face that the descent presses against where these take long.
 
     Needs to know: nothing.
 
