@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neada import sets
 
-__all__ = ["LATER", "PROBLEMS", "Problem", "Scipy", "by_scipy"]
+__all__ = ["LATER", "PROBLEMS", "SEVERAL_MINIMA", "Problem", "by_scipy"]
 
 Function = Callable[[Tensor], Tensor]
 
@@ -48,9 +48,7 @@ def _rosenbrock(x: Tensor) -> Tensor:
 
 
 def _three_equations(x: Tensor) -> Tensor:
-    return _each(
-        x @ x - 10, x[1] * x[2] - 5 * x[3] * x[4], x[0] ** 3 + x[1] ** 3 + 1
-    )
+    return _each(x @ x - 10, x[1] * x[2] - 5 * x[3] * x[4], x[0] ** 3 + x[1] ** 3 + 1)
 
 
 def _two_roots(x: Tensor) -> Tensor:
@@ -177,6 +175,9 @@ PROBLEMS = {
         bounds=([1.0] * 4, [5.0] * 4),
     ),
 }
+
+# Other minima than the published one are found from the published start, by scipy as well.
+SEVERAL_MINIMA = (15, 16, 20, 33)
 
 # Not looked at when the constants of `minimize` were chosen.
 LATER = {
@@ -349,9 +350,7 @@ LATER = {
         equality=lambda x: _each(x[0] - 2, x[2] ** 2 + x[3] ** 2 - 2),
     ),
     46: Problem(
-        lambda x: (
-            (x[0] - x[1]) ** 2 + (x[2] - 1) ** 2 + (x[3] - 1) ** 4 + (x[4] - 1) ** 6
-        ),
+        lambda x: (x[0] - x[1]) ** 2 + (x[2] - 1) ** 2 + (x[3] - 1) ** 4 + (x[4] - 1) ** 6,
         [math.sqrt(2) / 2, 1.75, 0.5, 2.0, 2.0],
         0.0,
         equality=lambda x: _each(
@@ -359,17 +358,13 @@ LATER = {
         ),
     ),
     49: Problem(
-        lambda x: (
-            (x[0] - x[1]) ** 2 + (x[2] - 1) ** 2 + (x[3] - 1) ** 4 + (x[4] - 1) ** 6
-        ),
+        lambda x: (x[0] - x[1]) ** 2 + (x[2] - 1) ** 2 + (x[3] - 1) ** 4 + (x[4] - 1) ** 6,
         [10.0, 7.0, 2.0, -3.0, 0.8],
         0.0,
         equality=lambda x: _each(x[0] + x[1] + x[2] + 4 * x[3] - 7, x[2] + 5 * x[4] - 6),
     ),
     51: Problem(
-        lambda x: (
-            (x[0] - x[1]) ** 2 + (x[1] + x[2] - 2) ** 2 + (x[3] - 1) ** 2 + (x[4] - 1) ** 2
-        ),
+        lambda x: (x[0] - x[1]) ** 2 + (x[1] + x[2] - 2) ** 2 + (x[3] - 1) ** 2 + (x[4] - 1) ** 2,
         [2.5, 0.5, 2.0, -1.0, 0.5],
         0.0,
         equality=lambda x: _each(x[0] + 3 * x[1] - 4, x[2] + x[3] - 2 * x[4], x[1] - x[4]),
@@ -383,9 +378,7 @@ LATER = {
         equality=lambda x: _each(x[0] + 3 * x[1], x[2] + x[3] - 2 * x[4], x[1] - x[4]),
     ),
     53: Problem(
-        lambda x: (
-            (x[0] - x[1]) ** 2 + (x[1] + x[2] - 2) ** 2 + (x[3] - 1) ** 2 + (x[4] - 1) ** 2
-        ),
+        lambda x: (x[0] - x[1]) ** 2 + (x[1] + x[2] - 2) ** 2 + (x[3] - 1) ** 2 + (x[4] - 1) ** 2,
         [2.0] * 5,
         176 / 43,
         equality=lambda x: _each(x[0] + 3 * x[1], x[2] + x[3] - 2 * x[4], x[1] - x[4]),
@@ -538,3 +531,35 @@ LATER = {
         ),
     ),
 }
+
+
+def by_scipy(problem: Problem, method: str, **options: Any) -> Any:
+    """A solve by `scipy.optimize.minimize` with exact gradients.
+
+    Args:
+        problem: What is solved.
+        method: `SLSQP` or `trust-constr`.
+        **options: Of scipy's method.
+    """
+
+    def value(function: Function) -> Callable[[Any], Any]:
+        return lambda x: function(torch.as_tensor(x)).numpy()
+
+    def slope(function: Function) -> Callable[[Any], Any]:
+        return lambda x: torch.autograd.functional.jacobian(function, torch.tensor(x)).numpy()
+
+    limits = ((problem.inequality, -np.inf), (problem.equality, 0.0))
+    constraints = [
+        scipy.optimize.NonlinearConstraint(value(function), low, 0.0, jac=slope(function))
+        for function, low in limits
+        if function is not None
+    ]
+    return scipy.optimize.minimize(
+        value(problem.objective),
+        problem.start,
+        jac=slope(problem.objective),
+        bounds=scipy.optimize.Bounds(*problem.bounds) if problem.bounds else None,
+        constraints=constraints,
+        method=method,
+        options=options,
+    )

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from neada import tensors
 from neada.sets import NonNegative
-from neada.solve.minimax import check_arguments, curves_upwards, minimax
-from neada.solve.points import Sets, common_kind, read_form, read_set
+from neada.solve.constraints import ConstrainedProblem
+from neada.solve.minimax import check_arguments, minimax
+from neada.solve.points import Sets, read_form
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 from neada.steppers import StepInfo
 
@@ -18,11 +19,7 @@ __all__ = ["minimize"]
 
 # Proximal weights of y, one after the other if a solve fails: 1 / weight is the penalty of the
 # method of multipliers, which has to be large enough where the problem is not convex.
-_WEIGHTS = (0.1, 0.01, 1.0, 1e-3)
-_STEEP = 10.0  # an objective with a larger gradient at the start is scaled
-_SLOPE = 3.0  # the gradient of every constraint at the start, after scaling
-_REACH = 100.0  # a constraint whose gradient says that zero is farther away is not scaled by it
-_LOW = 1e10  # the objective has no bound when it is this many times below its start
+_WEIGHTS = (0.1, 0.01, 1e-3, 1.0)
 _STRIDES = 14  # each ten times as long as the one before, to see whether that is so
 _GROWTH = 10.0  # multipliers that grow this much while the violation does not halve raise doubts
 _CLEAR = 1e3  # a violation this many times above the norm of its gradient is no rounding
@@ -39,151 +36,6 @@ _WORDS = {
 }
 
 
-class _Problem:
-    """The user's functions, looked at once so that messages call them by name."""
-
-    def __init__(
-        self, objective: Any, inequality: Any, equality: Any, x0: Any, x_set: Sets
-    ) -> None:
-        given = {"inequality": inequality, "equality": equality}
-        self.objective = objective
-        self.constraints = {name: c for name, c in given.items() if c is not None}
-        for name, function in {"objective": objective, **self.constraints}.items():
-            if not callable(function):
-                raise TypeError(f"{name} must be a function of x, not {type(function).__name__}")
-        self.kind = common_kind(x0=x0)
-        self.form = read_form(x0, "x0", self.kind)
-        self.x_set = read_set(x_set, x0, self.form, "x")
-        if self.x_set is not None:
-            with torch.no_grad():
-                self.x_set.project_(self.form.leaves)
-        self.x0 = self.form.give_back(self.form.leaves)
-        self.start = tensors.clone(self.form.leaves)
-        x = self.form.for_fun()
-        value = _checked("objective", objective(x), needs_x=not self.constraints)
-        if value.numel() != 1:
-            raise ValueError(
-                f"objective(x) must return one number, but its value has shape "
-                f"{tuple(value.shape)}: take the mean or the sum"
-            )
-        self.low = -_LOW * (1.0 + abs(value.item()))
-        values = {name: _checked(name, c(x)) for name, c in self.constraints.items()}
-        self.y0 = {name: torch.zeros_like(value).tolist() for name, value in values.items()}
-        self.unit = max(1.0, self._slope(value) / _STEEP)
-        self.units: dict[str, Tensor] = {}
-        self.scale_constraints()
-        self.seen: tuple[Tensor, dict[str, Tensor]] = (value.detach(), values)
-
-    def _slope(self, value: Tensor) -> float:
-        """The norm of the gradient of a number here; 0 if it is not finite."""
-        if not value.requires_grad:
-            return 0.0
-        gradients = torch.autograd.grad(
-            value, self.form.leaves, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-        slope = math.sqrt(float(tensors.squared_norm(list(gradients))))
-        return slope if math.isfinite(slope) else 0.0
-
-    def scale_constraints(self) -> None:
-        """Give every constraint a unit, by its gradient here.
-
-        A gradient that vanishes here says nothing of what the constraint does elsewhere: then its
-        value says how large it is.
-        """
-        far = _REACH * (1.0 + math.sqrt(float(tensors.squared_norm(self.form.leaves))))
-        for name, constraint in self.constraints.items():
-            values = constraint(self.form.for_fun())
-            units = [
-                max(self._slope(entry), abs(entry.item()) / far) / _SLOPE
-                for entry in values.reshape(-1)
-            ]
-            self.units[name] = torch.tensor(
-                [unit if 0.0 < unit < math.inf else 1.0 for unit in units],
-                dtype=self.kind.dtype,
-                device=self.kind.device,
-            ).reshape(values.shape)
-
-    @property
-    def smallest_unit(self) -> float:
-        """Of the constraints; 1 if there are none."""
-        return min((float(units.min()) for units in self.units.values()), default=1.0)
-
-    @property
-    def largest_unit(self) -> float:
-        """Of the objective and the constraints."""
-        return max([self.unit, *(float(units.max()) for units in self.units.values())])
-
-    def scaled(self, x: Any, y: Any) -> Tensor:
-        """The Lagrangian in its units; y is a dummy if there are no constraints."""
-        objective: Tensor = self.objective(x)
-        values = {name: c(x) / self.units[name] for name, c in self.constraints.items()}
-        self.seen = (objective.detach(), {name: value.detach() for name, value in values.items()})
-        total = objective / self.unit
-        for name, value in values.items():
-            total = total + (y[name] * value).sum()
-        return total if self.constraints else total - 0.5 * torch.as_tensor(y).square()
-
-    def shortfall(self, x: Any, y: Tensor) -> Tensor:
-        """Half the sum of squared violations in their units; y is a dummy."""
-        halves = [
-            0.5 * (missed / self.units[name]).square().sum() for name, missed in self.missed(x)
-        ]
-        return torch.stack(halves).sum() - 0.5 * y.square()
-
-    def missed(self, x: Any) -> Iterator[tuple[str, Tensor]]:
-        """By how much every constraint is missed, without a sign for inequalities."""
-        for name, constraint in self.constraints.items():
-            values = constraint(x)
-            yield name, values.clamp_min(0.0) if name == "inequality" else values
-
-    @torch.no_grad()
-    def violation(self, x: Any) -> float:
-        """The largest violation of a single constraint."""
-        return max((float(missed.abs().max()) for _, missed in self.missed(x)), default=0.0)
-
-    def judge(self, x: Any, multipliers: dict[str, Tensor]) -> tuple[float, KKT]:
-        """The objective and the residuals of the KKT conditions, in the user's own units."""
-        form = read_form(x, "x", self.kind)
-        point = form.for_fun()
-        objective = self.objective(point)
-        products = {n: multipliers[n] * c(point) for n, c in self.constraints.items()}
-        total = torch.stack([objective.reshape(()), *(p.sum() for p in products.values())]).sum()
-        gradients = list(
-            torch.autograd.grad(total, form.leaves, allow_unused=True, materialize_grads=True)
-        )
-        if self.x_set is not None:
-            gradients = self.x_set.gradient_mapping(form.leaves, [-g for g in gradients])
-        complementarity = (
-            float(products["inequality"].detach().abs().max()) if "inequality" in products else 0.0
-        )
-        stationarity = math.sqrt(float(tensors.squared_norm(gradients)))
-        return objective.item(), KKT(stationarity, self.violation(point), complementarity)
-
-    def multipliers(self, y: Any) -> dict[str, Tensor]:
-        """The multipliers by the kind of constraint, in the user's units."""
-        dtype, device = self.kind
-        return {
-            name: self.unit * torch.as_tensor(y[name], dtype=dtype, device=device).detach() / units
-            for name, units in self.units.items()
-        }
-
-
-def _checked(name: str, value: object, needs_x: bool = True) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name}(x) must return a tensor, not {type(value).__name__}: compute it with torch "
-            "from x"
-        )
-    if value.numel() == 0:
-        raise ValueError(f"{name}(x) is empty: return at least one number, or leave {name} out")
-    if needs_x and not value.requires_grad:
-        raise ValueError(
-            f"{name}(x) does not depend on x: compute it with torch from x, without detach, item "
-            "or numpy"
-        )
-    return value
-
-
 class _Best(NamedTuple):
     """The point with the smallest residual so far."""
 
@@ -198,7 +50,7 @@ class _Search:
     """Solves of the Lagrangian until one satisfies the KKT conditions, or it is known why not."""
 
     def __init__(
-        self, problem: _Problem, tol: float, max_calls: int, callback: Any, progress: bool
+        self, problem: ConstrainedProblem, tol: float, max_calls: int, callback: Any, progress: bool
     ) -> None:
         self.problem = problem
         self.tol = tol
@@ -247,7 +99,7 @@ class _Search:
         y: Any = problem.y0 if problem.constraints else 0.0
         y_set = {"inequality": NonNegative(), "equality": None}
         homes = {name: y_set[name] for name in y} if problem.constraints else None
-        self.doubt = (1.0, math.inf)
+        self.doubt, self.seen = (1.0, math.inf), None
         while True:
             result = self.solve(problem.scaled, x, y, tol, y_set=homes, weight=weight)
             x, y = result.x, result.y
@@ -317,7 +169,9 @@ class _Search:
             self.seen = Status.INTERRUPTED
         elif self.is_solved(info):
             self.seen = Status.CONVERGED
-        elif float(self.problem.seen[0]) < self.problem.low or self.falls_along():
+        elif float(self.problem.seen[0]) < self.problem.low:
+            self.seen = Status.DIVERGED  # where the constraints may not hold
+        elif self.falls_along():
             self.seen = Status.UNBOUNDED
         elif self.is_in_doubt() and not self.may_be_feasible():
             self.seen = Status.INFEASIBLE
@@ -458,11 +312,13 @@ class _Search:
         missed = math.sqrt(2.0 * value.item())
         if not missed > _CLEAR * self.tol:
             return False
-        gradient = list(torch.autograd.grad(value, form.leaves, retain_graph=True))
+        gradient = list(torch.autograd.grad(value, form.leaves))
         if problem.x_set is not None:
             gradient = problem.x_set.gradient_mapping(form.leaves, [-g for g in gradient])
-        slope = math.sqrt(float(tensors.squared_norm(gradient)))
-        return slope <= missed / _CLEAR and not curves_upwards(-value, form.leaves)
+        if math.sqrt(float(tensors.squared_norm(gradient))) > 0.01 * missed:
+            return False
+        self.max_calls = self.calls + max(self.max_calls // 10, 100)
+        return not self.may_be_feasible()
 
     def finish(self, status: Status) -> MinimizeResult:
         """The best point, with its multipliers."""
@@ -484,9 +340,7 @@ class _Search:
 
 
 def _distance(left: list[Tensor], right: list[Tensor]) -> float:
-    return math.sqrt(
-        float(tensors.squared_norm([a - b for a, b in zip(left, right, strict=True)]))
-    )
+    return math.sqrt(float(tensors.squared_norm([a - b for a, b in zip(left, right, strict=True)])))
 
 
 def minimize(
@@ -535,5 +389,5 @@ def minimize(
         (True, [0.5, 0.5])
     """
     check_arguments(tol, max_calls, None, None, callback)
-    problem = _Problem(objective, inequality, equality, x0, x_set)
+    problem = ConstrainedProblem(objective, inequality, equality, x0, x_set)
     return _Search(problem, tol, max_calls, callback, progress).run()
