@@ -23,7 +23,7 @@ _WEIGHTS = (0.1, 0.01, 1e-3, 1.0)
 _STRIDES = 14  # each ten times as long as the one before, to see whether that is so
 _GROWTH = 10.0  # multipliers that grow this much while the violation does not halve raise doubts
 _CLEAR = 1e3  # a violation this many times above the norm of its gradient is no rounding
-_TRIES = 4  # random starts from which a feasible point is sought before there is none
+_TRIES = 8  # random starts from which a feasible point is sought before there is none
 _WORDS = {
     Status.CONVERGED: "the KKT conditions hold within the tolerance",
     Status.STALLED: (
@@ -66,6 +66,7 @@ class _Search:
         self.num_looks = 0
         self.doubt = (1.0, math.inf)  # the size of y and the violation when it was last in doubt
         self.feasible: Any = None  # a point that satisfies the constraints, or may
+        self.is_trapped = False  # and no way down leads there from where it was sought first
         self.seen: Status | None = None  # what a look has found, which ends the solve
 
     def run(self) -> MinimizeResult:
@@ -173,8 +174,11 @@ class _Search:
             self.seen = Status.DIVERGED  # where the constraints may not hold
         elif self.falls_along():
             self.seen = Status.UNBOUNDED
-        elif self.is_in_doubt() and not self.may_be_feasible():
-            self.seen = Status.INFEASIBLE
+        elif self.is_in_doubt():
+            if not self.may_be_feasible():
+                self.seen = Status.INFEASIBLE
+            elif self.is_trapped:
+                self.seen = Status.STALLED  # to begin again where the constraints hold
         return self.seen is not None or self.left <= 0
 
     def is_solved(self, info: StepInfo) -> bool:
@@ -197,10 +201,11 @@ class _Search:
             for name, v in values.items()
         )
         old_size, old_missed = self.doubt
-        if missed <= 0.5 * old_missed:
-            self.doubt = (max(size, 1.0), missed)
+        has_fallen = missed <= 0.5 * old_missed
+        if not has_fallen and size <= _GROWTH * old_size:
             return False
-        return size > _GROWTH * old_size and missed > _CLEAR * self.tol
+        self.doubt = (max(size, 1.0), missed)
+        return not has_fallen and missed > _CLEAR * self.tol
 
     def falls_along(self) -> bool:
         """Whether x goes ever farther and the objective falls without end on the way."""
@@ -260,16 +265,12 @@ class _Search:
         """
         if self.feasible is not None:
             return True
-        here = self.present[0]
-        for place in (here, self.problem.x0):
-            result = self.solve(self.problem.shortfall, self.plain(place), 0.0, 0.1 * self.tol)
-            if self.is_feasible(result) or not self.is_clearly_violated(result):
-                self.feasible = result.x
-                return True
-        for place in self.random_places():
+        places = [self.plain(self.present[0]), self.problem.x0, *self.random_places()]
+        for i, place in enumerate(places):
             result = self.solve(self.problem.shortfall, place, 0.0, 0.1 * self.tol)
-            if self.is_feasible(result):
-                self.feasible = result.x
+            # Of random points nothing is known, not even that the functions are defined there.
+            if self.is_feasible(result) or (i < 2 and not self.is_clearly_violated(result)):
+                self.feasible, self.is_trapped = result.x, i > 0
                 return True
         return False
 
@@ -286,16 +287,17 @@ class _Search:
         return bool(result.success and missed > _CLEAR * max(self.tol, result.grad_norm_x))
 
     def random_places(self) -> Iterator[Any]:
-        """Starts around the user's, nearer and farther."""
+        """Around the user's start and around zero, nearer and farther."""
         problem = self.problem
         generator = torch.Generator().manual_seed(0)
         for i in range(_TRIES):
+            center = [leaf * float(i % 2 == 0) for leaf in problem.start]
             place = [
                 leaf
-                + 10.0 ** (i % 2)
+                + (10.0 if i % 4 > 1 else 1.0)
                 * (1.0 + leaf.abs())
                 * torch.randn(leaf.shape, generator=generator).to(leaf)
-                for leaf in problem.start
+                for leaf in center
             ]
             if problem.x_set is not None:
                 place = problem.x_set.project(place)
