@@ -47,8 +47,9 @@ def test_hock_schittkowski(number: int) -> None:
     result = solve(problem)
     assert result.success and result.status is Status.CONVERGED
     assert max(result.kkt) <= 1e-6 and result.violation == result.kkt.violation
-    assert result.fun == pytest.approx(problem.optimum, rel=1e-5, abs=1e-5)
-    assert result.calls <= 500
+    if number not in SEVERAL_MINIMA:
+        assert result.fun == pytest.approx(problem.optimum, rel=1e-5, abs=1e-5)
+    assert result.calls <= 1000
     if result.multipliers.inequality is not None:
         assert (result.multipliers.inequality >= 0).all()
 
@@ -57,11 +58,77 @@ def test_hock_schittkowski(number: int) -> None:
 @pytest.mark.parametrize("number", [10, 11, 12, 22, 35, 39, 40, 43, 65, 71])
 def test_scipy_agrees(number: int) -> None:
     problem = HOCK_SCHITTKOWSKI[number]
-    # On problem 22 trust-constr reports success at 1.0003; the minimum is 1.
-    methods = ("SLSQP",) if number == 22 else ("SLSQP", "trust-constr")
-    for method in methods:
-        theirs = by_scipy(problem, method)
-        np.testing.assert_allclose(theirs.fun, solve(problem).fun, rtol=1e-4)
+    ours = solve(problem).fun
+    np.testing.assert_allclose(by_scipy(problem, "SLSQP").fun, ours, rtol=1e-4)
+    if number != 22:  # there trust-constr reports success at 1.0003; the minimum is 1
+        theirs = by_scipy(problem, "trust-constr", gtol=1e-8, barrier_tol=1e-8)
+        np.testing.assert_allclose(theirs.fun, ours, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of scipy, about steps outside of bounds
+@pytest.mark.parametrize("number", sorted(set(PROBLEMS_FILE.LATER) - set(SEVERAL_MINIMA)))
+def test_the_published_minima_are_those_of_scipy(number: int) -> None:
+    problem = HOCK_SCHITTKOWSKI[number]
+    theirs = by_scipy(problem, "SLSQP", ftol=1e-12, maxiter=1000)
+    np.testing.assert_allclose(theirs.fun, problem.optimum, rtol=1e-5, atol=1e-5)
+    options = {"gtol": 1e-8, "barrier_tol": 1e-8, "maxiter": 3000}
+    theirs = by_scipy(problem, "trust-constr", **options)  # stops early at corners
+    np.testing.assert_allclose(theirs.fun, problem.optimum, rtol=2e-3, atol=1e-4)
+
+
+# Constraints and x in other units.
+
+FACTORS = {
+    "small": (1e-3, 1e-3),
+    "large": (1e3, 1e3),
+    "small and large": (1e-3, 1e3),
+    "large and small": (1e3, 1e-3),
+}
+
+
+def in_other_units(problem: Any, factors: tuple[float, float], unit: float = 1.0) -> Any:
+    """Constraints times factors in turn, and every second coordinate of x in another unit."""
+    x_units = torch.tensor([(1.0, unit)[i % 2] for i in range(len(problem.start))]).double()
+    start = torch.tensor(problem.start, dtype=torch.float64)
+
+    def times(constraint: Function | None, first: int) -> Function | None:
+        if constraint is None:
+            return None
+        number = constraint(start).numel()
+        row = torch.tensor([factors[(first + i) % 2] for i in range(number)]).double()
+        return lambda x: constraint(x * x_units).reshape(-1) * row
+
+    num_inequalities = 0 if problem.inequality is None else problem.inequality(start).numel()
+    bounds = [(torch.tensor(bound) / x_units).tolist() for bound in problem.bounds or ()]
+    return problem._replace(
+        objective=lambda x: problem.objective(x * x_units),
+        start=(start / x_units).tolist(),
+        inequality=times(problem.inequality, 0),
+        equality=times(problem.equality, num_inequalities),
+        bounds=tuple(bounds) or None,
+    )
+
+
+@pytest.mark.parametrize("factors", FACTORS.values(), ids=FACTORS)
+@pytest.mark.parametrize("number", [11, 12, 14, 22, 32, 39, 40, 43, 71, 76, 78, 80, 100])
+def test_constraints_may_have_any_scale(number: int, factors: tuple[float, float]) -> None:
+    problem = HOCK_SCHITTKOWSKI[number]
+    result = solve(in_other_units(problem, factors))
+    assert result.success and max(result.kkt) <= 1e-6
+    assert result.calls <= 1000
+    # A constraint times 1e-3 may be missed by 1e-3, so that the minimum is lower by as much.
+    assert result.fun == pytest.approx(problem.optimum, rel=5e-3, abs=5e-3)
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (1e2, 1e-2)])
+@pytest.mark.parametrize("unit", [0.05, 20.0])
+@pytest.mark.parametrize("number", [14, 22, 43, 71, 76])
+def test_x_may_be_in_mixed_units(number: int, unit: float, factors: tuple[float, float]) -> None:
+    problem = HOCK_SCHITTKOWSKI[number]
+    result = solve(in_other_units(problem, factors, unit))
+    assert result.success
+    assert result.fun == pytest.approx(problem.optimum, rel=1e-3, abs=1e-3)
 
 
 def test_multipliers_are_the_known_ones_and_have_the_shape_of_the_constraint() -> None:
@@ -105,36 +172,122 @@ def test_the_point_has_the_form_of_the_start() -> None:
     assert single.success and single.x.dtype == torch.float32
 
 
+CONTRADICTION = {"inequality": lambda x: each(x[0] + 1, 1 - x[0])}
+
+
 @pytest.mark.parametrize(
     ("objective", "constraints"),
     [
-        (lambda x: x @ x, {"inequality": lambda x: each(x[0] + 1, 1 - x[0])}),
+        (lambda x: x @ x, CONTRADICTION),
         (lambda x: x.sum(), {"equality": lambda x: x @ x + 1}),
         (lambda x: x.sum(), {"equality": lambda x: x.sum() - 9, "x_set": sets.Box(0.0, 1.0)}),
+        (lambda x: x @ x, {"inequality": lambda x: each(x[0].exp() + 1, x[1] - 5)}),
+        (lambda x: (x - 3) @ (x - 3), {"equality": lambda x: each(x.sum() - 1, x.sum() - 2)}),
+        (lambda x: x[0], {"inequality": lambda x: each(x @ x - 1, (x - 5) @ (x - 5) - 4)}),
+        (lambda x: -x.sum(), {"inequality": lambda x: each(x[0] - x[1] + 1, x[1] - x[0] + 1)}),
     ],
 )
 def test_infeasible(objective: Function, constraints: dict[str, Any]) -> None:
     result = minimize(objective, [1.0, 2.0], **constraints)
     assert result.status is Status.INFEASIBLE and not result.success
-    assert result.violation > 0.5 and "constraint" in result.message
+    assert result.violation > 0.4 and "constraint" in result.message
+    assert result.calls <= 700
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_infeasible_in_other_units(factor: float) -> None:
+    def inequality(x: Tensor) -> Tensor:
+        return factor * CONTRADICTION["inequality"](x)
+
+    result = minimize(lambda x: x @ x, [1.0, 2.0], inequality=inequality)
+    assert result.status is Status.INFEASIBLE and result.calls <= 300
+    assert result.violation == pytest.approx(factor, rel=1e-2)
+
+
+def test_infeasible_when_the_budget_ran_out() -> None:
+    result = minimize(lambda x: x @ x, [1.0, 2.0], **CONTRADICTION, max_calls=30)
+    assert result.status is Status.INFEASIBLE
+    assert result.calls <= 30 + 110  # the look at the violation comes on top
+
+
+HARD_STARTS: dict[str, tuple[Function, list[float], dict[str, Any]]] = {
+    "the center of a circle": (lambda x: x.sum(), [0.0, 0.0], {"equality": lambda x: x @ x - 25}),
+    "a saddle": (lambda x: x @ x, [0.0, 0.0], {"equality": lambda x: x[0] * x[1] - 1}),
+    "a valley of the violation": (
+        lambda x: x @ x,
+        [1.0],
+        {"equality": lambda x: x[0] ** 3 - 3 * x[0] + 5},
+    ),
+    "the same of an inequality": (
+        lambda x: x @ x,
+        [1.0],
+        {"inequality": lambda x: x[0] ** 3 - 3 * x[0] + 5},
+    ),
+    "far away": (
+        lambda x: x[0],
+        [1e3, -1e3],
+        {"inequality": lambda x: each(x @ x - 4, (x - 2) @ (x - 2) - 4)},
+    ),
+    "one feasible point": (
+        lambda x: -x[0],
+        [3.0, 1.0],
+        {"inequality": lambda x: each(x @ x - 1, 1 - x[0])},
+    ),
+    "a constraint without a slope": (
+        lambda x: x.sum(),
+        [3.0, 3.0],
+        {"equality": lambda x: (x @ x) ** 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARD_STARTS)
+def test_feasible_problems_from_hard_starts_are_solved(name: str) -> None:
+    objective, start, constraints = HARD_STARTS[name]
+    result = minimize(objective, start, **constraints)
+    assert result.status is Status.CONVERGED and max(result.kkt) <= 1e-6
+
+
+def test_without_multipliers_there_is_no_answer_but_no_wrong_word_either() -> None:
+    problem = {"inequality": lambda x: x[1] - (1 - x[0]) ** 3, "x_set": sets.NonNegative()}
+    # Problem 13 of Hock and Schittkowski: at the minimum (1, 0) there are no multipliers.
+    result = minimize(lambda x: (x[0] - 2) ** 2 + x[1] ** 2, [-2.0, -2.0], **problem, max_calls=500)
+    assert result.status in (Status.BUDGET, Status.STALLED)
+    np.testing.assert_allclose(result.x, [1.0, 0.0], atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", HOCK_SCHITTKOWSKI)
+def test_no_feasible_problem_is_called_infeasible_or_unbounded(number: int) -> None:
+    generator = torch.Generator().manual_seed(number)
+    problem = HOCK_SCHITTKOWSKI[number]
+    for far in (1.0, 10.0):
+        noise = far * torch.randn(len(problem.start), generator=generator).double()
+        start = (torch.tensor(problem.start, dtype=torch.float64) + noise).tolist()
+        status = solve(problem._replace(start=start), max_calls=1000).status
+        assert status not in (Status.INFEASIBLE, Status.UNBOUNDED)
 
 
 @pytest.mark.parametrize(
-    ("objective", "constraints"),
+    ("objective", "constraints", "most_calls"),
     [
-        (lambda x: x.sum(), {}),
-        (lambda x: -x.sum(), {"inequality": lambda x: x[0] - x[1] - 1}),
-        (lambda x: -x @ x, {"equality": lambda x: x[0] - x[1]}),
+        (lambda x: x.sum(), {}, 100),
+        (lambda x: -x.sum(), {"inequality": lambda x: x[0] - x[1] - 1}, 100),
+        (lambda x: x[0] - x[1], {"equality": lambda x: x[0] + 2 * x[1] - 1}, 150),
+        (lambda x: -x @ x, {"equality": lambda x: x[0] - x[1]}, 150),
         (
             lambda x: -x[0],
             {"inequality": lambda x: x[0] - x[1] ** 2, "x_set": sets.NonNegative()},
+            150,
         ),
+        (lambda x: -x[0], {"inequality": lambda x: x[1] ** 2 - x[0]}, 2000),
     ],
 )
-def test_unbounded(objective: Function, constraints: dict[str, Any]) -> None:
+def test_unbounded(objective: Function, constraints: dict[str, Any], most_calls: int) -> None:
     result = minimize(objective, [1.0, 2.0], **constraints)
     assert result.status is Status.UNBOUNDED and not result.success
     assert "bound x" in result.message
+    assert result.calls <= most_calls
 
 
 def test_budget_and_callback_end_it() -> None:

@@ -175,9 +175,10 @@ class _Search:
         elif self.falls_along():
             self.seen = Status.UNBOUNDED
         elif self.is_in_doubt():
+            was_known = self.feasible is not None
             if not self.may_be_feasible():
                 self.seen = Status.INFEASIBLE
-            elif self.is_trapped:
+            elif was_known or self.is_trapped:
                 self.seen = Status.STALLED  # to begin again where the constraints hold
         return self.seen is not None or self.left <= 0
 
@@ -193,8 +194,9 @@ class _Search:
     def is_in_doubt(self) -> bool:
         """Whether the multipliers grow while the violation does not fall."""
         values = self.problem.seen[1]
-        if not values or self.feasible is not None:
+        if not values:
             return False
+        growth = _GROWTH if self.feasible is None else _GROWTH**4
         size = max(float(part.detach().abs().max()) for part in self.present[1].values())
         missed = max(
             float((v.clamp_min(0.0) if name == "inequality" else v.abs()).max())
@@ -202,7 +204,7 @@ class _Search:
         )
         old_size, old_missed = self.doubt
         has_fallen = missed <= 0.5 * old_missed
-        if not has_fallen and size <= _GROWTH * old_size:
+        if not has_fallen and size <= growth * old_size:
             return False
         self.doubt = (max(size, 1.0), missed)
         return not has_fallen and missed > _CLEAR * self.tol
@@ -284,7 +286,7 @@ class _Search:
 
     def is_clearly_violated(self, result: MinimaxResult) -> bool:
         missed = math.sqrt(2.0 * max(result.fun, 0.0))
-        return bool(result.success and missed > _CLEAR * max(self.tol, result.grad_norm_x))
+        return bool(missed > _CLEAR * max(self.tol, result.grad_norm_x))  # False for NaN
 
     def random_places(self) -> Iterator[Any]:
         """Around the user's start and around zero, nearer and farther."""
