@@ -188,7 +188,7 @@ class _Search:
         norm_x, norm_y = math.sqrt(float(info.grad_sq_x)), math.sqrt(float(info.grad_sq_y))
         if norm_x * problem.unit > self.tol or norm_y * problem.smallest_unit > self.tol:
             return False
-        self.calls += 1
+        self.calls += 2
         return self.judge(*self.present) <= self.tol
 
     def is_in_doubt(self) -> bool:
@@ -365,8 +365,9 @@ def minimize(
         \min_{x \in X} f(x) \ \text{ with } g(x) \le 0,\ h(x) = 0, \qquad
         L(x, y) = f(x) + y_g \cdot g(x) + y_h \cdot h(x), \quad y_g \ge 0
 
-    y is held by a proximal term, which is the method of multipliers. The answer is a local one:
-    a point that satisfies the KKT conditions.
+    y is held by a proximal term, which is the method of multipliers. Inside, every constraint is
+    divided by the length of its gradient at the start; success is judged in the user's units. The
+    answer is a local one: a point that satisfies the KKT conditions.
 
     Args:
         objective: f(x) of tensors in the form of `x0`; returns one number.
@@ -375,7 +376,8 @@ def minimize(
         equality: h(x), a tensor of any shape, whose entries shall be zero.
         x_set: Where x lives; every point that is tried is in it.
         tol: Stationarity, violation and complementarity must each be at most this.
-        max_calls: Gradients that may be evaluated; the check of the answer comes on top.
+        max_calls: Gradients and values that may be evaluated; the first look at the functions and
+            the check of the answer come on top.
         callback: Called with every `StepInfo`; returning True ends the solve.
         progress: Show a line of progress on a terminal.
 

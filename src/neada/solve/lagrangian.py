@@ -20,7 +20,7 @@ class Lagrangian(nn.Module):
     The multipliers are the parameters `inequality` and `equality`; `state_dict` has them.
 
     Args:
-        inequality: How many constraints :math:`g \le 0` there are.
+        inequality: How many constraints :math:`g \le 0` there are; their values may have any shape.
         equality: How many constraints :math:`h = 0`.
         dtype: Of the multipliers.
         device: Where they are.
