@@ -179,7 +179,8 @@ PROBLEMS = {
 # Other minima than the published one are found from the published start, by scipy as well.
 SEVERAL_MINIMA = (15, 16, 20, 33)
 
-# Not looked at when the constants of `minimize` were chosen.
+# Held out from the first edition of `minimize`, which solved them all; the units that constraints
+# are measured in were chosen on both.
 LATER = {
     1: Problem(_rosenbrock, [-2.0, 1.0], 0.0, bounds=([-_FREE, -1.5], [_FREE] * 2)),
     4: Problem(

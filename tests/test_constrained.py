@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -119,6 +120,44 @@ def test_constraints_may_have_any_scale(number: int, factors: tuple[float, float
     assert result.calls <= 1000
     # A constraint times 1e-3 may be missed by 1e-3, so that the minimum is lower by as much.
     assert result.fun == pytest.approx(problem.optimum, rel=5e-3, abs=5e-3)
+
+
+def random_problem(seed: int) -> Any:
+    """Convex, with balls, planes and scales of 1e-3 to 1e3; a random point is feasible."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).double()
+
+    def scales(number: int) -> Tensor:
+        return 10 ** (6 * torch.rand(number, generator=generator).double() - 3)
+
+    dim, num_inequalities, num_equations = 2 + seed % 9, 1 + seed % 8, seed % 3 % (1 + seed % 9)
+    factor, inside = normal(dim, dim), normal(dim)
+    matrix, slope = factor @ factor.T / dim + 0.1 * torch.eye(dim), 2 * normal(dim)
+    normals, round_, scale = normal(num_inequalities, dim), 0.3, scales(num_inequalities)
+    offsets = normals @ inside + 0.5 * normal(num_inequalities).abs()
+    planes, plane_scale = normal(num_equations, dim), scales(num_equations)
+
+    def inequality(x: Tensor) -> Tensor:
+        return scale * (normals @ x - offsets + round_ * (x - inside).square().sum())
+
+    return PROBLEMS_FILE.Problem(
+        lambda x: 0.5 * x @ matrix @ x + slope @ x,
+        (3 * normal(dim)).tolist(),
+        math.nan,
+        inequality=inequality,
+        equality=(lambda x: plane_scale * (planes @ (x - inside))) if num_equations else None,
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_problems_of_any_scale_have_the_minimum_of_slsqp(seed: int) -> None:
+    problem = random_problem(seed)
+    result = solve(problem)
+    assert result.success and result.calls <= 1000
+    theirs = by_scipy(problem, "SLSQP", ftol=1e-14, maxiter=1000)
+    np.testing.assert_allclose(result.fun, theirs.fun, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("factors", [(1.0, 1.0), (1e2, 1e-2)])

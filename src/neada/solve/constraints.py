@@ -15,7 +15,7 @@ __all__ = ["ConstrainedProblem"]
 
 _STEEP = 10.0  # an objective with a larger gradient at the start is scaled
 _SLOPE = 10.0  # the gradient of every constraint at the start, after scaling
-_REACH = 10.0  # a constraint whose gradient says that zero is farther away is not scaled by it
+_REACH = 2.0  # a constraint whose gradient says that zero is farther away is not scaled by it
 _LOW = 1e10  # the objective has no bound when it is this many times below its start
 
 
