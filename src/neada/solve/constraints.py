@@ -76,7 +76,7 @@ class ConstrainedProblem:
         return slope if math.isfinite(slope) else 0.0
 
     def scale_constraints(self) -> None:
-        """Give every constraint a unit, by its gradient here.
+        """Give every constraint a unit, by its gradient here; a smaller one than before, if any.
 
         A gradient that vanishes here says nothing of what the constraint does elsewhere: then its
         value says how large it is.
@@ -88,11 +88,12 @@ class ConstrainedProblem:
                 max(self._slope(entry), abs(entry.item()) / far) / _SLOPE
                 for entry in values.reshape(-1)
             ]
-            self.units[name] = torch.tensor(
+            found = torch.tensor(
                 [unit if 0.0 < unit < math.inf else 1.0 for unit in units],
                 dtype=self.kind.dtype,
                 device=self.kind.device,
             ).reshape(values.shape)
+            self.units[name] = torch.minimum(found, self.units.get(name, found))
 
     @property
     def smallest_unit(self) -> float:
