@@ -1,7 +1,7 @@
 """Calls of every method on the zoo, against tuned GDA and nested scipy, and comparisons of time.
 
     python benchmarks/minimax_calls.py [--max-calls N] [--rounds N] [--jobs N] [--quick]
-                                       [--write FILE]
+                                       [--constrained] [--write FILE]
 
 Calls are counted, so they do not depend on the machine and are shared out over `--jobs` processes.
 Times are taken afterwards, by one process with one thread, and never stand alone: what is reported
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from minimax_times import SMALL, overhead_section, progress, rows_section, scipy_section
 from nested_scipy import nested_calls
+from slsqp import constrained_problems, constrained_section
 from torch import Tensor
 
 import neada
@@ -60,6 +61,7 @@ class Plan(NamedTuple):
 
     methods: list[str]
     problems: list[str]
+    constrained: list[str]  # of `minimize` and SLSQP
     max_calls: int  # of every method but the default
     long_calls: int  # of the default and of nested scipy
     gda_steps: int
@@ -279,6 +281,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
     parser.add_argument("--jobs", type=int, default=2, help="processes that count calls")
     parser.add_argument("--quick", action="store_true", help="a few cells only, to see it run")
+    parser.add_argument("--constrained", action="store_true", help="only `minimize` and SLSQP")
     parser.add_argument("--write", type=Path, help="also write the page to this file")
     arguments = parser.parse_args()
     for name in ("max_calls", "rounds", "jobs"):
@@ -292,6 +295,7 @@ def main() -> None:
     plan = Plan(
         methods,
         [name for name in zoo if problems.make(name).deterministic],
+        list(constrained_problems()),
         max_calls=arguments.max_calls,
         long_calls=max(20_000, arguments.max_calls),
         gda_steps=40_000,
@@ -301,7 +305,11 @@ def main() -> None:
     )
     if arguments.quick:
         few = ["quadratic", "mccormick", "ball_constrained", "mixed_units"]
-        plan = Plan(["gda", "tiada"], few, 500, 500, 500, rounds=1, rows=20, jobs=1)
+        constrained = ["lagrangian", "hs71"]
+        plan = Plan(["gda", "tiada"], few, constrained, 500, 500, 500, rounds=1, rows=20, jobs=1)
+    if arguments.constrained:
+        _put_out(constrained_section(plan.constrained, TOL, plan.rounds), arguments.write)
+        return
     lines = [
         "# Benchmarks: calls to a solution",
         "",
@@ -313,15 +321,20 @@ def main() -> None:
     ]
     cells = count_calls(plan)
     lines += calls_section(plan, cells)
+    lines += constrained_section(plan.constrained, TOL, plan.rounds)
     lines += scipy_section(timed(plan, cells), TOL, plan.rounds)
     lines += rows_section(plan.rows, plan.rounds)
     lines += overhead_section(4 * plan.rounds)
     lines += methods_section(plan, cells)
     progress("")
+    _put_out(lines, arguments.write)
+
+
+def _put_out(lines: list[str], file: Path | None) -> None:
     page = "\n".join(lines)
     print(page)
-    if arguments.write is not None:
-        arguments.write.write_text(page)
+    if file is not None:
+        file.write_text(page)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,12 @@ def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> Non
     assert "Rows solved: 20 of 20." in page
     assert page.count("Target (") == 7
     assert cells(page, "Every other method", "problem") == ["gda", "tiada"]
+    constrained = "Constraints: `minimize` against SLSQP"
+    assert cells(page, constrained, "solved")[:2] == ["2 of 2", "2 of 2"]
+    ratios = [cells(page, constrained, name) for name in ("lagrangian", "hs71")]
+    assert all(
+        float(row[2]) == pytest.approx(int(row[0]) / int(row[1]), abs=0.01) for row in ratios
+    )
     for column, words, names in (
         (1, "that both solve: ", ("quadratic", "mccormick", "ball_constrained")),
         (2, "that scipy solves: ", ("quadratic", "mccormick", "mixed_units")),

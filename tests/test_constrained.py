@@ -1,190 +1,45 @@
 """Minimization under constraints: Hock-Schittkowski problems, statuses, the Lagrangian."""
 
+import importlib.util
+import io
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
-import scipy.optimize
 import torch
 from torch import Tensor
 
-import neada
-from neada import Lagrangian, MinimizeResult, Status, minimize, optim, sets
+from neada import Lagrangian, MinimizeResult, Status, minimize, optim, sets, steppers, stopping
 
 Function = Callable[[Tensor], Tensor]
 
 
-class Problem(NamedTuple):
-    """A problem of Hock and Schittkowski (1981), with inequalities turned to g <= 0."""
+def load_problems() -> ModuleType:
+    path = Path(__file__).parents[1] / "benchmarks" / "hock_schittkowski.py"
+    spec = importlib.util.spec_from_file_location("hock_schittkowski", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    objective: Function
-    start: list[float]
-    optimum: float
-    inequality: Function | None = None
-    equality: Function | None = None
-    bounds: tuple[list[float], list[float]] | None = None
 
-    @property
-    def x_set(self) -> sets.Set | None:
-        if self.bounds is None:
-            return None
-        lower, upper = (torch.tensor(bound, dtype=torch.float64) for bound in self.bounds)
-        return sets.Box(lower, upper)
+PROBLEMS_FILE = load_problems()
+HOCK_SCHITTKOWSKI = {**PROBLEMS_FILE.PROBLEMS, **PROBLEMS_FILE.LATER}
+SEVERAL_MINIMA = PROBLEMS_FILE.SEVERAL_MINIMA
+by_scipy = PROBLEMS_FILE.by_scipy
 
 
 def each(*values: Tensor) -> Tensor:
     return torch.stack(values)
 
 
-HOCK_SCHITTKOWSKI = {
-    6: Problem(
-        lambda x: (1 - x[0]) ** 2,
-        [-1.2, 1.0],
-        0.0,
-        equality=lambda x: 10 * (x[1] - x[0] ** 2),
-    ),
-    7: Problem(
-        lambda x: torch.log(1 + x[0] ** 2) - x[1],
-        [2.0, 2.0],
-        -math.sqrt(3),
-        equality=lambda x: (1 + x[0] ** 2) ** 2 + x[1] ** 2 - 4,
-    ),
-    10: Problem(
-        lambda x: x[0] - x[1],
-        [-10.0, 10.0],
-        -1.0,
-        inequality=lambda x: 3 * x[0] ** 2 - 2 * x[0] * x[1] + x[1] ** 2 - 1,
-    ),
-    11: Problem(
-        lambda x: (x[0] - 5) ** 2 + x[1] ** 2 - 25,
-        [4.9, 0.1],
-        -8.498464223,
-        inequality=lambda x: x[0] ** 2 - x[1],
-    ),
-    12: Problem(
-        lambda x: 0.5 * x[0] ** 2 + x[1] ** 2 - x[0] * x[1] - 7 * x[0] - 7 * x[1],
-        [0.0, 0.0],
-        -30.0,
-        inequality=lambda x: 4 * x[0] ** 2 + x[1] ** 2 - 25,
-    ),
-    21: Problem(
-        lambda x: 0.01 * x[0] ** 2 + x[1] ** 2 - 100,
-        [2.0, -1.0],
-        -99.96,
-        inequality=lambda x: 10 - 10 * x[0] + x[1],
-        bounds=([2.0, -50.0], [50.0, 50.0]),
-    ),
-    22: Problem(
-        lambda x: (x[0] - 2) ** 2 + (x[1] - 1) ** 2,
-        [2.0, 2.0],
-        1.0,
-        inequality=lambda x: each(x[0] + x[1] - 2, x[0] ** 2 - x[1]),
-    ),
-    26: Problem(
-        lambda x: (x[0] - x[1]) ** 2 + (x[1] - x[2]) ** 4,
-        [-2.6, 2.0, 2.0],
-        0.0,
-        equality=lambda x: (1 + x[1] ** 2) * x[0] + x[2] ** 4 - 3,
-    ),
-    28: Problem(
-        lambda x: (x[0] + x[1]) ** 2 + (x[1] + x[2]) ** 2,
-        [-4.0, 1.0, 1.0],
-        0.0,
-        equality=lambda x: x[0] + 2 * x[1] + 3 * x[2] - 1,
-    ),
-    35: Problem(
-        lambda x: (
-            9
-            - 8 * x[0]
-            - 6 * x[1]
-            - 4 * x[2]
-            + 2 * (x[0] ** 2 + x[1] ** 2 + x[0] * x[1] + x[0] * x[2])
-            + x[2] ** 2
-        ),
-        [0.5, 0.5, 0.5],
-        1 / 9,
-        inequality=lambda x: x[0] + x[1] + 2 * x[2] - 3,
-        bounds=([0.0] * 3, [1e20] * 3),
-    ),
-    39: Problem(
-        lambda x: -x[0],
-        [2.0] * 4,
-        -1.0,
-        equality=lambda x: each(x[1] - x[0] ** 3 - x[2] ** 2, x[0] ** 2 - x[1] - x[3] ** 2),
-    ),
-    40: Problem(
-        lambda x: -x.prod(),
-        [0.8] * 4,
-        -0.25,
-        equality=lambda x: each(
-            x[0] ** 3 + x[1] ** 2 - 1, x[0] ** 2 * x[3] - x[2], x[3] ** 2 - x[1]
-        ),
-    ),
-    43: Problem(
-        lambda x: (
-            x @ x + x[2] ** 2 - 5 * x[0] - 5 * x[1] - 21 * x[2] + 7 * x[3]  # Rosen and Suzuki
-        ),
-        [0.0] * 4,
-        -44.0,
-        inequality=lambda x: each(
-            x @ x + x[0] - x[1] + x[2] - x[3] - 8,
-            x @ x + x[1] ** 2 + x[3] ** 2 - x[0] - x[3] - 10,
-            2 * x[0] ** 2 + x[1] ** 2 + x[2] ** 2 + 2 * x[0] - x[1] - x[3] - 5,
-        ),
-    ),
-    48: Problem(
-        lambda x: (x[0] - 1) ** 2 + (x[1] - x[2]) ** 2 + (x[3] - x[4]) ** 2,
-        [3.0, 5.0, -3.0, 2.0, -2.0],
-        0.0,
-        equality=lambda x: each(x.sum() - 5, x[2] - 2 * (x[3] + x[4]) + 3),
-    ),
-    65: Problem(
-        lambda x: (x[0] - x[1]) ** 2 + (x[0] + x[1] - 10) ** 2 / 9 + (x[2] - 5) ** 2,
-        [-5.0, 5.0, 0.0],
-        0.9535288567,
-        inequality=lambda x: x @ x - 48,
-        bounds=([-4.5, -4.5, -5.0], [4.5, 4.5, 5.0]),
-    ),
-    71: Problem(
-        lambda x: x[0] * x[3] * (x[0] + x[1] + x[2]) + x[2],
-        [1.0, 5.0, 5.0, 1.0],
-        17.0140173,
-        inequality=lambda x: 25 - x.prod(),
-        equality=lambda x: x @ x - 40,
-        bounds=([1.0] * 4, [5.0] * 4),
-    ),
-}
-
-
-def solve(problem: Problem, **options: Any) -> MinimizeResult:
+def solve(problem: Any, **options: Any) -> MinimizeResult:
     constraints = {"inequality": problem.inequality, "equality": problem.equality}
     return minimize(problem.objective, problem.start, x_set=problem.x_set, **constraints, **options)
-
-
-def by_scipy(problem: Problem, method: str) -> Any:
-    def value(function: Function) -> Callable[[Any], Any]:
-        return lambda x: function(torch.as_tensor(x)).numpy()
-
-    def slope(function: Function) -> Callable[[Any], Any]:
-        return lambda x: torch.autograd.functional.jacobian(function, torch.tensor(x)).numpy()
-
-    limits = ((problem.inequality, -np.inf), (problem.equality, 0.0))
-    constraints = [
-        scipy.optimize.NonlinearConstraint(value(function), low, 0.0, jac=slope(function))
-        for function, low in limits
-        if function is not None
-    ]
-    return scipy.optimize.minimize(
-        value(problem.objective),
-        problem.start,
-        jac=slope(problem.objective),
-        bounds=scipy.optimize.Bounds(*problem.bounds) if problem.bounds else None,
-        constraints=constraints,
-        method=method,
-        options={"gtol": 1e-8, "barrier_tol": 1e-8} if method == "trust-constr" else {},
-    )
 
 
 @pytest.mark.parametrize("number", HOCK_SCHITTKOWSKI)
@@ -193,8 +48,9 @@ def test_hock_schittkowski(number: int) -> None:
     result = solve(problem)
     assert result.success and result.status is Status.CONVERGED
     assert max(result.kkt) <= 1e-6 and result.violation == result.kkt.violation
-    assert result.fun == pytest.approx(problem.optimum, rel=1e-5, abs=1e-5)
-    assert result.calls <= 500
+    if number not in SEVERAL_MINIMA:
+        assert result.fun == pytest.approx(problem.optimum, rel=1e-5, abs=1e-5)
+    assert result.calls <= (2500 if number == 19 else 1000)  # 19: a thin crescent
     if result.multipliers.inequality is not None:
         assert (result.multipliers.inequality >= 0).all()
 
@@ -203,11 +59,115 @@ def test_hock_schittkowski(number: int) -> None:
 @pytest.mark.parametrize("number", [10, 11, 12, 22, 35, 39, 40, 43, 65, 71])
 def test_scipy_agrees(number: int) -> None:
     problem = HOCK_SCHITTKOWSKI[number]
-    # On problem 22 trust-constr reports success at 1.0003; the minimum is 1.
-    methods = ("SLSQP",) if number == 22 else ("SLSQP", "trust-constr")
-    for method in methods:
-        theirs = by_scipy(problem, method)
-        np.testing.assert_allclose(theirs.fun, solve(problem).fun, rtol=1e-4)
+    ours = solve(problem).fun
+    np.testing.assert_allclose(by_scipy(problem, "SLSQP").fun, ours, rtol=1e-4)
+    if number != 22:  # there trust-constr reports success at 1.0003; the minimum is 1
+        theirs = by_scipy(problem, "trust-constr", gtol=1e-8, barrier_tol=1e-8)
+        np.testing.assert_allclose(theirs.fun, ours, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of scipy, about steps outside of bounds
+@pytest.mark.parametrize("number", sorted(set(PROBLEMS_FILE.LATER) - set(SEVERAL_MINIMA)))
+def test_the_published_minima_are_those_of_scipy(number: int) -> None:
+    problem = HOCK_SCHITTKOWSKI[number]
+    theirs = by_scipy(problem, "SLSQP", ftol=1e-12, maxiter=1000)
+    np.testing.assert_allclose(theirs.fun, problem.optimum, rtol=1e-5, atol=1e-5)
+    options = {"gtol": 1e-8, "barrier_tol": 1e-8, "maxiter": 3000}
+    theirs = by_scipy(problem, "trust-constr", **options)  # stops early at corners
+    np.testing.assert_allclose(theirs.fun, problem.optimum, rtol=2e-3, atol=1e-4)
+
+
+# Constraints and x in other units.
+
+FACTORS = {
+    "small": (1e-3, 1e-3),
+    "large": (1e3, 1e3),
+    "small and large": (1e-3, 1e3),
+    "large and small": (1e3, 1e-3),
+}
+
+
+def in_other_units(problem: Any, factors: tuple[float, float], unit: float = 1.0) -> Any:
+    """Constraints times factors in turn, and every second coordinate of x in another unit."""
+    x_units = torch.tensor([(1.0, unit)[i % 2] for i in range(len(problem.start))]).double()
+    start = torch.tensor(problem.start, dtype=torch.float64)
+
+    def times(constraint: Function | None, first: int) -> Function | None:
+        if constraint is None:
+            return None
+        number = constraint(start).numel()
+        row = torch.tensor([factors[(first + i) % 2] for i in range(number)]).double()
+        return lambda x: constraint(x * x_units).reshape(-1) * row
+
+    num_inequalities = 0 if problem.inequality is None else problem.inequality(start).numel()
+    bounds = [(torch.tensor(bound) / x_units).tolist() for bound in problem.bounds or ()]
+    return problem._replace(
+        objective=lambda x: problem.objective(x * x_units),
+        start=(start / x_units).tolist(),
+        inequality=times(problem.inequality, 0),
+        equality=times(problem.equality, num_inequalities),
+        bounds=tuple(bounds) or None,
+    )
+
+
+@pytest.mark.parametrize("factors", FACTORS.values(), ids=FACTORS)
+@pytest.mark.parametrize("number", [11, 12, 14, 22, 32, 39, 40, 43, 71, 76, 78, 80, 100])
+def test_constraints_may_have_any_scale(number: int, factors: tuple[float, float]) -> None:
+    problem = HOCK_SCHITTKOWSKI[number]
+    result = solve(in_other_units(problem, factors))
+    assert result.success and max(result.kkt) <= 1e-6
+    assert result.calls <= (2500 if number == 19 else 1000)  # 19: a thin crescent
+    # A constraint times 1e-3 may be missed by 1e-3, so that the minimum is lower by as much.
+    assert result.fun == pytest.approx(problem.optimum, rel=5e-3, abs=5e-3)
+
+
+def random_problem(seed: int) -> Any:
+    """Convex, with balls, planes and scales of 1e-3 to 1e3; a random point is feasible."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).double()
+
+    def scales(number: int) -> Tensor:
+        return 10 ** (6 * torch.rand(number, generator=generator).double() - 3)
+
+    dim, num_inequalities, num_equations = 2 + seed % 9, 1 + seed % 8, seed % 3 % (1 + seed % 9)
+    factor, inside = normal(dim, dim), normal(dim)
+    matrix, slope = factor @ factor.T / dim + 0.1 * torch.eye(dim), 2 * normal(dim)
+    normals, round_, scale = normal(num_inequalities, dim), 0.3, scales(num_inequalities)
+    offsets = normals @ inside + 0.5 * normal(num_inequalities).abs()
+    planes, plane_scale = normal(num_equations, dim), scales(num_equations)
+
+    def inequality(x: Tensor) -> Tensor:
+        return scale * (normals @ x - offsets + round_ * (x - inside).square().sum())
+
+    return PROBLEMS_FILE.Problem(
+        lambda x: 0.5 * x @ matrix @ x + slope @ x,
+        (3 * normal(dim)).tolist(),
+        math.nan,
+        inequality=inequality,
+        equality=(lambda x: plane_scale * (planes @ (x - inside))) if num_equations else None,
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_problems_of_any_scale_have_the_minimum_of_slsqp(seed: int) -> None:
+    problem = random_problem(seed)
+    result = solve(problem)
+    assert result.success and result.calls <= 1000
+    theirs = by_scipy(problem, "SLSQP", ftol=1e-14, maxiter=1000)
+    np.testing.assert_allclose(result.fun, theirs.fun, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (1e2, 1e-2)])
+@pytest.mark.parametrize("unit", [0.05, 20.0])
+@pytest.mark.parametrize("number", [14, 22, 43, 71, 76])
+def test_x_may_be_in_mixed_units(number: int, unit: float, factors: tuple[float, float]) -> None:
+    problem = HOCK_SCHITTKOWSKI[number]
+    result = solve(in_other_units(problem, factors, unit))
+    assert result.success
+    assert result.fun == pytest.approx(problem.optimum, rel=1e-3, abs=1e-3)
 
 
 def test_multipliers_are_the_known_ones_and_have_the_shape_of_the_constraint() -> None:
@@ -251,36 +211,122 @@ def test_the_point_has_the_form_of_the_start() -> None:
     assert single.success and single.x.dtype == torch.float32
 
 
+CONTRADICTION = {"inequality": lambda x: each(x[0] + 1, 1 - x[0])}
+
+
 @pytest.mark.parametrize(
     ("objective", "constraints"),
     [
-        (lambda x: x @ x, {"inequality": lambda x: each(x[0] + 1, 1 - x[0])}),
+        (lambda x: x @ x, CONTRADICTION),
         (lambda x: x.sum(), {"equality": lambda x: x @ x + 1}),
         (lambda x: x.sum(), {"equality": lambda x: x.sum() - 9, "x_set": sets.Box(0.0, 1.0)}),
+        (lambda x: x @ x, {"inequality": lambda x: each(x[0].exp() + 1, x[1] - 5)}),
+        (lambda x: (x - 3) @ (x - 3), {"equality": lambda x: each(x.sum() - 1, x.sum() - 2)}),
+        (lambda x: x[0], {"inequality": lambda x: each(x @ x - 1, (x - 5) @ (x - 5) - 4)}),
+        (lambda x: -x.sum(), {"inequality": lambda x: each(x[0] - x[1] + 1, x[1] - x[0] + 1)}),
     ],
 )
 def test_infeasible(objective: Function, constraints: dict[str, Any]) -> None:
     result = minimize(objective, [1.0, 2.0], **constraints)
     assert result.status is Status.INFEASIBLE and not result.success
-    assert result.violation > 0.5 and "constraint" in result.message
+    assert result.violation > 0.4 and "constraint" in result.message
+    assert result.calls <= 700
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_infeasible_in_other_units(factor: float) -> None:
+    def inequality(x: Tensor) -> Tensor:
+        return factor * CONTRADICTION["inequality"](x)
+
+    result = minimize(lambda x: x @ x, [1.0, 2.0], inequality=inequality)
+    assert result.status is Status.INFEASIBLE and result.calls <= 300
+    assert result.violation == pytest.approx(factor, rel=1e-2)
+
+
+def test_infeasible_when_the_budget_ran_out() -> None:
+    result = minimize(lambda x: x @ x, [1.0, 2.0], **CONTRADICTION, max_calls=30)
+    assert result.status is Status.INFEASIBLE
+    assert result.calls <= 30 + 110  # the look at the violation comes on top
+
+
+HARD_STARTS: dict[str, tuple[Function, list[float], dict[str, Any]]] = {
+    "the center of a circle": (lambda x: x.sum(), [0.0, 0.0], {"equality": lambda x: x @ x - 25}),
+    "a saddle": (lambda x: x @ x, [0.0, 0.0], {"equality": lambda x: x[0] * x[1] - 1}),
+    "a valley of the violation": (
+        lambda x: x @ x,
+        [1.0],
+        {"equality": lambda x: x[0] ** 3 - 3 * x[0] + 5},
+    ),
+    "the same of an inequality": (
+        lambda x: x @ x,
+        [1.0],
+        {"inequality": lambda x: x[0] ** 3 - 3 * x[0] + 5},
+    ),
+    "far away": (
+        lambda x: x[0],
+        [1e3, -1e3],
+        {"inequality": lambda x: each(x @ x - 4, (x - 2) @ (x - 2) - 4)},
+    ),
+    "one feasible point": (
+        lambda x: -x[0],
+        [3.0, 1.0],
+        {"inequality": lambda x: each(x @ x - 1, 1 - x[0])},
+    ),
+    "a constraint without a slope": (
+        lambda x: x.sum(),
+        [3.0, 3.0],
+        {"equality": lambda x: (x @ x) ** 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARD_STARTS)
+def test_feasible_problems_from_hard_starts_are_solved(name: str) -> None:
+    objective, start, constraints = HARD_STARTS[name]
+    result = minimize(objective, start, **constraints)
+    assert result.status is Status.CONVERGED and max(result.kkt) <= 1e-6
+
+
+def test_without_multipliers_there_is_no_answer_but_no_wrong_word_either() -> None:
+    problem = {"inequality": lambda x: x[1] - (1 - x[0]) ** 3, "x_set": sets.NonNegative()}
+    # Problem 13 of Hock and Schittkowski: at the minimum (1, 0) there are no multipliers.
+    result = minimize(lambda x: (x[0] - 2) ** 2 + x[1] ** 2, [-2.0, -2.0], **problem, max_calls=500)
+    assert result.status in (Status.BUDGET, Status.STALLED)
+    np.testing.assert_allclose(result.x, [1.0, 0.0], atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", HOCK_SCHITTKOWSKI)
+def test_no_feasible_problem_is_called_infeasible_or_unbounded(number: int) -> None:
+    generator = torch.Generator().manual_seed(number)
+    problem = HOCK_SCHITTKOWSKI[number]
+    for far in (1.0, 10.0):
+        noise = far * torch.randn(len(problem.start), generator=generator).double()
+        start = (torch.tensor(problem.start, dtype=torch.float64) + noise).tolist()
+        status = solve(problem._replace(start=start), max_calls=1000).status
+        assert status not in (Status.INFEASIBLE, Status.UNBOUNDED)
 
 
 @pytest.mark.parametrize(
-    ("objective", "constraints"),
+    ("objective", "constraints", "most_calls"),
     [
-        (lambda x: x.sum(), {}),
-        (lambda x: -x.sum(), {"inequality": lambda x: x[0] - x[1] - 1}),
-        (lambda x: -x @ x, {"equality": lambda x: x[0] - x[1]}),
+        (lambda x: x.sum(), {}, 100),
+        (lambda x: -x.sum(), {"inequality": lambda x: x[0] - x[1] - 1}, 100),
+        (lambda x: x[0] - x[1], {"equality": lambda x: x[0] + 2 * x[1] - 1}, 150),
+        (lambda x: -x @ x, {"equality": lambda x: x[0] - x[1]}, 150),
         (
             lambda x: -x[0],
             {"inequality": lambda x: x[0] - x[1] ** 2, "x_set": sets.NonNegative()},
+            150,
         ),
+        (lambda x: -x[0], {"inequality": lambda x: x[1] ** 2 - x[0]}, 2000),
     ],
 )
-def test_unbounded(objective: Function, constraints: dict[str, Any]) -> None:
+def test_unbounded(objective: Function, constraints: dict[str, Any], most_calls: int) -> None:
     result = minimize(objective, [1.0, 2.0], **constraints)
     assert result.status is Status.UNBOUNDED and not result.success
     assert "bound x" in result.message
+    assert result.calls <= most_calls
 
 
 def test_budget_and_callback_end_it() -> None:
@@ -323,46 +369,120 @@ def test_bad_input_gets_one_sentence(
 
 
 # The Lagrangian in one's own loop: a noisy least squares problem with x.sum() <= 1, x[0] = x[1].
+# Its minimum is (0.5, 0.5), with the multipliers 2 and -1.
 
 
-def noisy_closure(
-    weight: Tensor, lagrangian: Lagrangian, generator: torch.Generator
-) -> Callable[[], Tensor]:
-    def closure() -> Tensor:
-        noise = 0.1 * torch.randn(2, generator=generator)
-        loss = (weight - torch.tensor([1.0, 2.0]) + noise).square().sum()
-        return lagrangian(loss, inequality=weight.sum() - 1, equality=weight[0] - weight[1])
+class Loop:
+    """The players, and a closure that looks at one sample until the next is drawn."""
 
-    return closure
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.weight = torch.zeros(2, requires_grad=True)
+        self.lagrangian = Lagrangian(inequality=1, equality=1)
+        self.stepper = make(self.weight, self.lagrangian)
+        self.noise = 0.1 * torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+
+    def step(self, count: int) -> None:
+        def closure() -> Tensor:
+            loss = (self.weight - torch.tensor([1.0, 2.0]) + self.noise[count]).square().sum()
+            return self.lagrangian(
+                loss,
+                inequality=self.weight.sum() - 1,
+                equality=self.weight[0] - self.weight[1],
+            )
+
+        self.stepper.step(closure)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        parts = (self.stepper, self.lagrangian)
+        return {"weight": self.weight.detach(), "parts": [part.state_dict() for part in parts]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        with torch.no_grad():
+            self.weight.copy_(state["weight"])
+        for part, saved in zip((self.stepper, self.lagrangian), state["parts"], strict=True):
+            part.load_state_dict(saved)
 
 
-def make_neada(weight: Tensor, lagrangian: Lagrangian) -> neada.Stepper:
-    y_optimizer = optim.GeneralizedAdaGrad(lagrangian.groups(), maximize=True)
-    x_optimizer = optim.GeneralizedAdaGrad([weight])
-    return neada.NeAda(x_optimizer, y_optimizer, neada.stopping.FixedSteps(1))
+def composed(stepper: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    def make(weight: Tensor, lagrangian: Lagrangian) -> Any:
+        y_optimizer = optim.GeneralizedAdaGrad(lagrangian.groups(), maximize=True)
+        return stepper(optim.GeneralizedAdaGrad([weight]), y_optimizer, **options)
+
+    return make
 
 
-def make_extragradient(weight: Tensor, lagrangian: Lagrangian) -> neada.Stepper:
-    y = lagrangian.parameters()
-    return neada.Extragradient([weight], y, 0.05, 0.05, y_set=lagrangian.y_set)
+def direct(stepper: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
+    return lambda weight, lagrangian: stepper(
+        [weight], lagrangian.parameters(), *arguments, y_set=lagrangian.y_set, **options
+    )
 
 
-def make_tiada(weight: Tensor, lagrangian: Lagrangian) -> neada.Stepper:
-    return neada.TiAda([weight], lagrangian.parameters(), y_set=lagrangian.y_set)
+# Momentum lags behind a field that turns, as the gradients of a Lagrangian do: AdaGDA, VRAdaGDA and
+# TiAdaAdam circle around the answer with their defaults, so that here their momentum is off.
+NO_MOMENTUM = {"c_x": 1e3, "c_y": 1e3}
+MAKE = {
+    "AdaGDA": direct(steppers.AdaGDA, 0.2, 0.2, **NO_MOMENTUM),
+    "AdaptiveExtragradient": direct(steppers.AdaptiveExtragradient),
+    "Alternating": composed(steppers.Alternating),
+    "Extragradient": direct(steppers.Extragradient, 0.05, 0.05),
+    "NeAda": composed(steppers.NeAda, stopping=stopping.FixedSteps(1)),
+    "OptimisticGDA": direct(steppers.OptimisticGDA, 0.05, 0.05),
+    "PastExtragradient": direct(steppers.PastExtragradient, 0.05, 0.05),
+    "Simultaneous": composed(steppers.Simultaneous),
+    "SmoothedAGDA": direct(steppers.SmoothedAGDA, 0.05, 0.05, pull=1.0, follow=0.5),
+    "TiAda": direct(steppers.TiAda),
+    "TiAdaAdam": direct(steppers.TiAdaAdam, 0.05, 0.05, betas=(0.0, 0.9)),
+    "UniversalMirrorProx": direct(steppers.UniversalMirrorProx, 3.0),
+    "VRAdaGDA": direct(steppers.VRAdaGDA, 0.2, 0.2, **NO_MOMENTUM),
+}
 
 
-@pytest.mark.parametrize("make", [make_neada, make_extragradient, make_tiada])
-def test_a_lagrangian_in_a_stochastic_loop(make: Callable[..., neada.Stepper]) -> None:
-    weight = torch.zeros(2, requires_grad=True)
-    lagrangian = Lagrangian(inequality=1, equality=1)
-    stepper = make(weight, lagrangian)
-    closure = noisy_closure(weight, lagrangian, torch.Generator().manual_seed(0))
-    for _ in range(1500):
-        stepper.step(closure)
-        assert lagrangian.inequality.item() >= 0.0
-    np.testing.assert_allclose(weight.detach(), [0.5, 0.5], atol=0.1)
-    assert lagrangian.inequality.item() == pytest.approx(2.0, abs=0.3)
-    assert lagrangian.equality.item() == pytest.approx(-1.0, abs=0.3)
+def test_every_stepper_is_in_the_table() -> None:
+    assert set(MAKE) == set(steppers.__all__) - {"StepInfo", "Stepper"}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_lagrangian_in_a_stochastic_loop(name: str) -> None:
+    loop = Loop(MAKE[name])
+    points = []
+    for count in range(400):
+        loop.step(count)
+        assert loop.lagrangian.inequality.item() >= 0.0
+        points.append([*loop.weight.tolist(), *(y.item() for y in loop.lagrangian.parameters())])
+    last, mean = np.array(points[-1]), np.mean(points[-100:], 0)
+    np.testing.assert_allclose(mean, [0.5, 0.5, 2.0, -1.0], atol=0.15)
+    np.testing.assert_allclose(last, [0.5, 0.5, 2.0, -1.0], atol=0.35)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_loop_with_a_lagrangian_goes_on_bit_for_bit(name: str) -> None:
+    straight, resumed = Loop(MAKE[name]), Loop(MAKE[name])
+    for count in range(12):
+        straight.step(count)
+    file = io.BytesIO()
+    torch.save(straight.state, file)
+    file.seek(0)
+    resumed.load(torch.load(file))
+    for count in range(12, 24):
+        straight.step(count)
+        resumed.step(count)
+    assert torch.equal(straight.weight, resumed.weight)
+    for one, other in zip(
+        straight.lagrangian.parameters(), resumed.lagrangian.parameters(), strict=True
+    ):
+        assert torch.equal(one, other) and one.item() != 0.0
+
+
+@pytest.mark.parametrize(
+    "stepper", [steppers.AdaGDA, steppers.TiAdaAdam, steppers.VRAdaGDA], ids=lambda s: s.__name__
+)
+def test_with_momentum_multipliers_stay_in_their_set(stepper: Any) -> None:
+    loop = Loop(direct(stepper, 0.2, 0.2))
+    for count in range(300):
+        loop.step(count)
+        assert loop.lagrangian.inequality.item() >= 0.0
+    assert torch.isfinite(loop.weight).all()
 
 
 def test_a_lagrangian_takes_an_optimizer_without_a_learning_rate() -> None:

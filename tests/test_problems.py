@@ -286,6 +286,7 @@ WRONG = {
     "bilinear": [{"strong_concavity": 0.0}, {"dim_x": 0}],
     "ball_constrained": [{"radius": -1.0}],
     "simplex_constrained": [{"dim_y": 1}],
+    "box_constrained": [{"half_width": 0.0}, {"dim_x": 0}],
     "bounded_nonconvex": [{"mu": -0.1}],
     "robust_least_squares": [{"penalty": 1.0}, {"num_samples": 5}],
     "robust_logistic": [{"penalty": 0.0}, {"num_samples": 3}],

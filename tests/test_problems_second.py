@@ -78,7 +78,7 @@ def multipliers(objective, constraints, at: torch.Tensor, active: float = 1e-6) 
 
 def test_every_problem_of_the_second_part_has_an_answer_here():
     assert len(SECOND) >= 10
-    checked = [*QUADRATIC, *GAMES, *LAGRANGIANS, *DOMAINS, "max_of_quadratics"]
+    checked = [*QUADRATIC, *GAMES, *LAGRANGIANS, *DOMAINS, "max_of_quadratics", "box_constrained"]
     assert sorted(checked) == sorted(SECOND)
 
 
@@ -180,6 +180,35 @@ def test_the_max_of_quadratics_against_slsqp():
     assert same(found[:-1], problem.solution[0], 1e-7)
     weights = multipliers(lambda z: z[-1], constraints, found)
     assert same(weights, problem.solution[1], 1e-6)
+
+
+def test_the_box_constrained_problem_against_scipy_inside_scipy():
+    problem = ZOO["box_constrained"]
+    tight = {"ftol": 1e-16, "gtol": 1e-11, "maxiter": 500}
+
+    def best(x: torch.Tensor) -> torch.Tensor:
+        """The best y in the box, by scipy."""
+        found = minimize(
+            value_and_slope(lambda y: -problem.fun(x.detach(), y)),
+            np.zeros(problem.dim_y),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-1.0, 1.0)] * problem.dim_y,
+            options=tight,
+        )
+        return double(found.x)
+
+    found = minimize(
+        value_and_slope(lambda x: problem.fun(x, best(x))),
+        problem.x0.numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        options=tight,
+    )
+    x = double(found.x)
+    assert same(x, problem.solution[0], 1e-6)
+    assert same(best(x), problem.solution[1], 1e-6)
+    assert 0 < int((best(x).abs() == 1.0).sum()) < problem.dim_y
 
 
 @pytest.mark.parametrize("name", LAGRANGIANS)

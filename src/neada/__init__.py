@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     )
     from neada.inner import BudgetExhausted
     from neada.optim.constrain import constrain
-    from neada.solve.constrained import Lagrangian, minimize
+    from neada.solve.constrained import minimize
+    from neada.solve.lagrangian import Lagrangian
     from neada.solve.methods import Players, make_stepper, methods
     from neada.solve.minimax import minimax
     from neada.solve.result import MinimaxResult, MinimizeResult, Status

@@ -25,6 +25,7 @@ from neada.problems.couplings import (
     ball_constrained,
     bilinear,
     bounded_nonconvex,
+    box_constrained,
     simplex_constrained,
 )
 from neada.problems.domains import entropic, half_circle, log_barrier, orthant_entropic
@@ -47,6 +48,7 @@ __all__ = [
     "bilinear",
     "bilinear_game",
     "bounded_nonconvex",
+    "box_constrained",
     "box_game",
     "dirac_gan",
     "entropic",

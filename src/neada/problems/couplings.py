@@ -1,4 +1,4 @@
-"""Problems linear in x against y: y free, in a ball, on a simplex; and a bounded nonconvex x."""
+"""Problems linear in x against y: y free or in a ball, simplex or box; a bounded nonconvex x."""
 
 import torch
 from torch import Tensor
@@ -15,9 +15,15 @@ from neada.problems.base import (
     spectral_norm,
     with_singular_values,
 )
-from neada.sets import L2Ball, Set, Simplex
+from neada.sets import Box, L2Ball, Set, Simplex
 
-__all__ = ["ball_constrained", "bilinear", "bounded_nonconvex", "simplex_constrained"]
+__all__ = [
+    "ball_constrained",
+    "bilinear",
+    "bounded_nonconvex",
+    "box_constrained",
+    "simplex_constrained",
+]
 
 _WAVES = 1.5  # the x-term |x - a|^2 / 2 + _WAVES sum cos x_i has curvature in [-0.5, 2.5]
 
@@ -144,6 +150,54 @@ def simplex_constrained(
     )
 
 
+def box_constrained(
+    *,
+    dim_x: int = 5,
+    dim_y: int = 5,
+    half_width: float = 1.0,
+    strong_concavity: float = 0.1,
+    seed: int = 0,
+) -> Problem:
+    r"""The function of `bilinear` with lower waves and y in a box, whose every other bound binds.
+
+    .. math::
+        f(x, y) = \tfrac12 |x - a|^2 + \tfrac34 \sum_i \cos x_i + y^T (Bx + c)
+        - \tfrac{\mu}{2} |y|^2, \qquad |y_j| \le w
+
+    :math:`y_j^*(x)` is :math:`(Bx + c)_j/\mu`, clipped to the box, so :math:`\Phi` is the x-term
+    plus Huber's function of every :math:`(Bx + c)_j`: strongly convex, because the x-term has
+    curvature in [1/4, 7/4], with a Lipschitz gradient. The solution is the only one; there y is
+    inside in every other coordinate, and in the rest :math:`(Bx + c)_j/\mu` is at distance 2w from
+    the origin.
+
+    Source: ours, with a and c set so that the solution is known.
+
+    Args:
+        dim_x: The dimension of x.
+        dim_y: The dimension of y.
+        half_width: w.
+        strong_concavity: mu.
+        seed: Of B and of the solution.
+    """
+    check_number("dim_x", dim_x, whole=True)
+    check_number("dim_y", dim_y, whole=True)
+    check_number("half_width", half_width)
+    generator = random_generator(seed)
+    target = half_width * random_vector(dim_y, generator).tanh()
+    target[::2] = 2.0 * half_width * target[::2].sign()
+    return _coupled(
+        name="box_constrained",
+        dim_x=dim_x,
+        mu=strong_concavity,
+        y_star=target.clamp(-half_width, half_width),
+        target=target,
+        y_set=Box(-half_width, half_width),
+        generator=generator,
+        waves=0.5 * _WAVES,
+        description="waves in x, bilinear coupling, -mu |y|^2/2, |y_j| <= w active for some j",
+    )
+
+
 def _coupled(
     name: str,
     dim_x: int,
@@ -153,10 +207,11 @@ def _coupled(
     y_set: Set | None,
     generator: torch.Generator,
     description: str,
+    waves: float = _WAVES,
 ) -> Problem:
     """The common function; the solution is a random x* with y* = P(target), (Bx* + c)/mu = target.
 
-    Stationarity in x fixes a: x* - a - _WAVES sin x* + B^T y* = 0.
+    Stationarity in x fixes a: x* - a - waves sin x* + B^T y* = 0.
     """
     check_number("strong_concavity", mu)
     dim_y = len(y_star)
@@ -164,7 +219,7 @@ def _coupled(
     matrix = with_singular_values(dim_y, dim_x, values, generator)
     x_star = random_vector(dim_x, generator)
     offset = mu * target - matrix @ x_star
-    center = x_star - _WAVES * x_star.sin() + matrix.T @ y_star
+    center = x_star - waves * x_star.sin() + matrix.T @ y_star
     rows = per_row(y_set)
     y0 = torch.zeros_like(y_star)
 
@@ -172,7 +227,7 @@ def _coupled(
         return surface(x) + (y * (image(x) - 0.5 * mu * y)).sum(-1)
 
     def surface(x: Tensor) -> Tensor:
-        return (0.5 * (x - center.to(x)).square() + _WAVES * x.cos()).sum(-1)
+        return (0.5 * (x - center.to(x)).square() + waves * x.cos()).sum(-1)
 
     def image(x: Tensor) -> Tensor:
         return x @ matrix.T.to(x) + offset.to(x)
@@ -201,7 +256,7 @@ def _coupled(
         description=description,
         reference="neada; the simplex with its penalty as in Namkoong & Duchi, NeurIPS 2016",
         y_set=y_set,
-        smoothness=joint_smoothness(1.0 + _WAVES, _WAVES - 1.0, float(values[-1]), mu, mu),
+        smoothness=joint_smoothness(1.0 + waves, waves - 1.0, float(values[-1]), mu, mu),
         strong_concavity=mu,
         best_response=best_response,
         phi=phi,

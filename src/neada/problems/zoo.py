@@ -40,6 +40,7 @@ _SECOND: dict[str, _Entry] = {
     "gaussian_quadratic_kappa1e5": (quadratics.gaussian_quadratic, {"kappa": 1e5, "seed": 1}),
     "nc_sc_quadratic_kappa1000_dim100": (quadratics.nc_sc_quadratic, {**_LARGE, "kappa": 1e3}),
     "mixed_units": (quadratics.mixed_units, {}),
+    "box_constrained": (couplings.box_constrained, {}),
     "bilinear_game": (concave.bilinear_game, {}),
     "bilinear_game_plain": (concave.bilinear_game, {"regularization": 0.0}),
     "product": (concave.product, {}),

@@ -1,164 +1,56 @@
-"""Minimize under constraints: `minimize`, and the `Lagrangian` for one's own loop."""
+"""Minimize under constraints: `minimize`, by `minimax` on the Lagrangian."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_number
-from neada.sets import NonNegative, Product, Set, WholeSpace
+from neada.sets import NonNegative
+from neada.solve.constraints import ConstrainedProblem
 from neada.solve.minimax import check_arguments, minimax
-from neada.solve.points import Sets, common_kind, read_form, read_set
+from neada.solve.points import Sets, read_form
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 from neada.steppers import StepInfo
 
-__all__ = ["Lagrangian", "minimize"]
+__all__ = ["minimize"]
 
 # Proximal weights of y, one after the other if a solve fails: 1 / weight is the penalty of the
 # method of multipliers, which has to be large enough where the problem is not convex.
-_WEIGHTS = (0.1, 0.01, 1.0, 1e-3)
-_STEEP = 10.0  # functions with larger gradients at the start are scaled
-_LOW = 1e10  # the objective has no bound when it is this many times below its start
+_WEIGHTS = (0.1, 0.01, 1e-3, 1.0)
 _STRIDES = 14  # each ten times as long as the one before, to see whether that is so
+_GROWTH = 10.0  # multipliers that grow this much while the violation does not halve raise doubts
+_CLEAR = 1e3  # a violation this many times above the norm of its gradient is no rounding
+_TRIES = 8  # random starts from which a feasible point is sought before there is none
 _WORDS = {
     Status.CONVERGED: "the KKT conditions hold within the tolerance",
     Status.STALLED: (
         "no progress any more above the tolerance: the functions may not be smooth, or the "
-        "gradients of the constraints dependent; scale the constraints, or start elsewhere"
+        "gradients of the constraints dependent; start elsewhere, or loosen tol"
     ),
     Status.DIVERGED: (
-        "the iterates run away: bound x with x_set, or scale the constraints so that their values "
-        "are as large as the objective's"
+        "the iterates run away: bound x with x_set, or start nearer to where the constraints hold"
     ),
 }
 
 
-class _Problem:
-    """The user's functions, looked at once so that messages call them by name."""
+class _Best(NamedTuple):
+    """The point with the smallest residual so far."""
 
-    def __init__(
-        self, objective: Any, inequality: Any, equality: Any, x0: Any, x_set: Sets
-    ) -> None:
-        given = {"inequality": inequality, "equality": equality}
-        self.objective = objective
-        self.constraints = {name: c for name, c in given.items() if c is not None}
-        for name, function in {"objective": objective, **self.constraints}.items():
-            if not callable(function):
-                raise TypeError(f"{name} must be a function of x, not {type(function).__name__}")
-        self.kind = common_kind(x0=x0)
-        self.form = read_form(x0, "x0", self.kind)
-        self.x_set = read_set(x_set, x0, self.form, "x")
-        if self.x_set is not None:
-            with torch.no_grad():
-                self.x_set.project_(self.form.leaves)
-        self.x0 = self.form.give_back(self.form.leaves)
-        self.start = tensors.clone(self.form.leaves)
-        x = self.form.for_fun()
-        value = _checked("objective", objective(x), needs_x=not self.constraints)
-        if value.numel() != 1:
-            raise ValueError(
-                f"objective(x) must return one number, but its value has shape "
-                f"{tuple(value.shape)}: take the mean or the sum"
-            )
-        self.low = -_LOW * (1.0 + abs(value.item()))
-        values = {name: _checked(name, c(x)) for name, c in self.constraints.items()}
-        self.y0 = {name: torch.zeros_like(value).tolist() for name, value in values.items()}
-        # Both are divided by how steep they are at the start, where they are steep.
-        steep = [self._slope(c) / math.sqrt(c.numel()) for c in values.values()]
-        self.unit = max(1.0, self._slope(value) / _STEEP)
-        self.constraint_unit = max(1.0, max(steep, default=0.0) / _STEEP)
-
-    def _slope(self, values: Tensor) -> float:
-        """The norm of the gradient of a sum."""
-        if not values.requires_grad:
-            return 0.0
-        gradients = torch.autograd.grad(
-            values.sum(), self.form.leaves, allow_unused=True, materialize_grads=True
-        )
-        slope = math.sqrt(float(tensors.squared_norm(list(gradients))))
-        return slope if math.isfinite(slope) else 0.0
-
-    def scaled(self, x: Any, y: Any) -> Tensor:
-        """The Lagrangian in units of the gradients; y is a dummy if there are no constraints."""
-        value: Tensor = self.objective(x) / self.unit
-        for name, constraint in self.constraints.items():
-            value = value + (y[name] * constraint(x)).sum() / self.constraint_unit
-        return value if self.constraints else value - 0.5 * torch.as_tensor(y).square()
-
-    def shortfall(self, x: Any, y: Tensor) -> Tensor:
-        """Half the sum of squared violations; y is a dummy."""
-        halves = [0.5 * violation.square().sum() for violation in self.violations(x)]
-        return torch.stack(halves).sum() - 0.5 * y.square()
-
-    def violations(self, x: Any) -> list[Tensor]:
-        """By how much every constraint is missed, without a sign for inequalities."""
-        return [
-            constraint(x).clamp_min(0.0) if name == "inequality" else constraint(x)
-            for name, constraint in self.constraints.items()
-        ]
-
-    @torch.no_grad()
-    def violation(self, x: Any) -> float:
-        """The largest violation of a single constraint."""
-        return max((float(v.abs().max()) for v in self.violations(x)), default=0.0)
-
-    def judge(self, x: Any, y: Any) -> tuple[float, KKT]:
-        """The objective and the residuals of the KKT conditions, of a point as the user has it."""
-        form = read_form(x, "x", self.kind)
-        point = form.for_fun()
-        multipliers = self.multipliers(y)
-        total = self.objective(point)
-        for name, constraint in self.constraints.items():
-            total = total + (multipliers[name] * constraint(point)).sum()
-        gradients = list(
-            torch.autograd.grad(total, form.leaves, allow_unused=True, materialize_grads=True)
-        )
-        if self.x_set is not None:
-            gradients = self.x_set.gradient_mapping(form.leaves, [-g for g in gradients])
-        with torch.no_grad():
-            products = [
-                float((multipliers[name] * constraint(point)).abs().max())
-                for name, constraint in self.constraints.items()
-                if name == "inequality"
-            ]
-            value = self.objective(point).item()
-            stationarity = math.sqrt(float(tensors.squared_norm(gradients)))
-            return value, KKT(stationarity, self.violation(point), max(products, default=0.0))
-
-    def multipliers(self, y: Any) -> dict[str, Tensor]:
-        """The multipliers by the kind of constraint, in the user's units."""
-        dtype, device = self.kind
-        factor = self.unit / self.constraint_unit
-        return {
-            name: factor * torch.tensor(y[name], dtype=dtype, device=device)
-            for name in self.constraints
-        }
-
-
-def _checked(name: str, value: object, needs_x: bool = True) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name}(x) must return a tensor, not {type(value).__name__}: compute it with torch "
-            "from x"
-        )
-    if value.numel() == 0:
-        raise ValueError(f"{name}(x) is empty: return at least one number, or leave {name} out")
-    if needs_x and not value.requires_grad:
-        raise ValueError(
-            f"{name}(x) does not depend on x: compute it with torch from x, without detach, item "
-            "or numpy"
-        )
-    return value
+    residual: float
+    x: Any
+    multipliers: dict[str, Tensor]
+    value: float
+    kkt: KKT
 
 
 class _Search:
     """Solves of the Lagrangian until one satisfies the KKT conditions, or it is known why not."""
 
     def __init__(
-        self, problem: _Problem, tol: float, max_calls: int, callback: Any, progress: bool
+        self, problem: ConstrainedProblem, tol: float, max_calls: int, callback: Any, progress: bool
     ) -> None:
         self.problem = problem
         self.tol = tol
@@ -166,154 +58,293 @@ class _Search:
         self.callback = callback
         self.progress = progress
         self.calls = 0
+        self.running = 0  # calls of the solve that is under way
         self.history = History()
-        self.best: tuple[float, Any, Any, float, KKT] | None = None
-        self.present: Any = None  # the players' x, as the objective gets it
-        self.earlier = self.mark = self.last = problem.start  # on the way of x
+        self.best: _Best | None = None
+        self.present: tuple[Any, Any] = (None, None)  # the players, as the functions get them
+        self.path = [problem.start] * 3  # x at the start, then at the last powers of two of looks
         self.num_looks = 0
-        self.fell = False
+        self.doubt = (1.0, math.inf)  # the size of y and the violation when it was last in doubt
+        self.feasible: Any = None  # a point that satisfies the constraints, or may
+        self.is_trapped = False  # and no way down leads there from where it was sought first
+        self.seen: Status | None = None  # what a look has found, which ends the solve
 
     def run(self) -> MinimizeResult:
         """Try one proximal weight after the other."""
-        start = self.problem.x0
-        weights = _WEIGHTS if self.problem.constraints else (0.0,)
-        for i, weight in enumerate(weights):
+        problem = self.problem
+        start = problem.x0
+        for weight in _WEIGHTS if problem.constraints else (0.0,):
             status = self.attempt(start, weight)
-            if status in (Status.CONVERGED, Status.BUDGET, Status.INTERRUPTED):
+            final = (Status.CONVERGED, Status.INTERRUPTED, Status.INFEASIBLE, Status.UNBOUNDED)
+            if status in final:
+                break
+            if status is Status.BUDGET:
+                status = Status.INFEASIBLE if self.is_held_off() else status
                 break
             if self.is_unbounded():
                 status = Status.UNBOUNDED
                 break
-            if i == 0 and self.problem.constraints:
-                feasible = self.feasible_point()
-                if feasible is None:
-                    status = Status.INFEASIBLE
-                    break
-                start = feasible
+            if problem.constraints and not self.may_be_feasible():
+                status = Status.INFEASIBLE
+                break
+            if self.feasible is not None:
+                start = self.feasible
+                self.move_to(read_form(start, "x", problem.kind).leaves)
+                problem.scale_constraints()
         return self.finish(status)
 
     def attempt(self, x: Any, weight: float) -> Status:
         """Solve from a point, more accurately if the multipliers are large."""
         problem = self.problem
-        tol = self.tol / max(problem.unit, problem.constraint_unit)
+        tol = self.tol / problem.largest_unit
         y: Any = problem.y0 if problem.constraints else 0.0
         y_set = {"inequality": NonNegative(), "equality": None}
+        homes = {name: y_set[name] for name in y} if problem.constraints else None
+        self.doubt, self.seen = (1.0, math.inf), None
         while True:
-            result = self.solve(
-                *(problem.scaled, x, y, tol),
-                y_set={name: y_set[name] for name in y} if problem.constraints else None,
-                weight=weight,
-            )
+            result = self.solve(problem.scaled, x, y, tol, y_set=homes, weight=weight)
             x, y = result.x, result.y
-            value, kkt = problem.judge(x, y)
-            residual = max(kkt) if all(map(math.isfinite, kkt)) else math.inf
-            if self.best is None or residual < self.best[0]:
-                self.best = (residual, x, y, value, kkt)
+            residual = self.judge(x, y)
             if residual <= self.tol:
                 return Status.CONVERGED
+            if self.seen is not None:
+                return self.seen
             if self.calls >= self.max_calls:
                 return Status.BUDGET
-            if result.status is Status.INTERRUPTED and self.fell:
-                return Status.DIVERGED
             if result.status is not Status.CONVERGED:
                 return Status(result.status)
             tol *= 0.5 * min(1.0, self.tol / residual)
+
+    def judge(self, x: Any, y: Any) -> float:
+        """The largest residual of the KKT conditions; the best point is remembered."""
+        multipliers = self.problem.multipliers(y)
+        value, kkt = self.problem.judge(x, multipliers)
+        residual = max(kkt) if all(map(math.isfinite, kkt)) else math.inf
+        if self.best is None or residual < self.best.residual:
+            form = read_form(x, "x", self.problem.kind)
+            x = self.problem.form.give_back(form.leaves)
+            self.best = _Best(residual, x, multipliers, value, kkt)
+        return residual
 
     def solve(
         self, fun: Any, x: Any, y: Any, tol: float, *, y_set: Any = None, weight: float = 0.0
     ) -> MinimaxResult:
         """One call of `minimax` within the budget, counted and recorded."""
+        of_lagrangian = fun == self.problem.scaled
 
         def remembering(x: Any, y: Any) -> Tensor:
-            self.present = x
+            self.present = (x, y)
             value: Tensor = fun(x, y)
             return value
 
-        of_lagrangian = fun == self.problem.scaled
+        before = self.calls
         result = minimax(
-            *(remembering, x, y),
+            *(remembering if of_lagrangian else fun, x, y),
             x_set=self.problem.x_set,
             y_set=y_set,
             tol=tol,
-            max_calls=max(self.max_calls - self.calls, 1),
+            max_calls=max(self.left, 1),
             callback=self.look if of_lagrangian else None,
             progress=self.progress,
             options={"prox": weight},
         )
-        for name, column in vars(result.history).items() if of_lagrangian else ():
-            before = self.calls if name == "calls" else 0
-            getattr(self.history, name).extend(entry + before for entry in column)
         self.calls += result.total_calls
+        if of_lagrangian:
+            self.running = 0
+            for name, column in vars(result.history).items():
+                shift = before if name == "calls" else 0
+                getattr(self.history, name).extend(entry + shift for entry in column)
         return result
 
-    def look(self, info: StepInfo) -> bool:
-        """After a step: where x is, and whether the objective has fallen out of sight."""
-        self.last = read_form(self.present, "x", self.problem.kind).leaves
-        self.num_looks += 1
-        if self.num_looks.bit_count() == 1:
-            self.earlier, self.mark = self.mark, self.last
-        with torch.no_grad():
-            self.fell = float(self.problem.objective(self.present)) < self.problem.low
-        return self.fell or bool(self.callback is not None and self.callback(info))
+    @property
+    def left(self) -> int:
+        """Calls that may still be spent."""
+        return self.max_calls - self.calls - self.running
 
-    def feasible_point(self) -> Any:
-        """A point that satisfies the constraints, or may; None if there is none around."""
-        assert self.best is not None
-        for start in (self.problem.x0, self.best[1]):
-            result = self.solve(self.problem.shortfall, start, 0.0, 0.1 * self.tol)
-            point = read_form(result.x, "x", self.problem.kind).for_fun()
-            violation = self.problem.violation(point)
-            if not (result.success and violation > 1e3 * max(self.tol, result.grad_norm_x)):
-                return result.x
-        return None
+    # What is looked at after every step of x.
+
+    def look(self, info: StepInfo) -> bool:
+        """Whether the solve is over: solved in the user's units, or known not to have an answer."""
+        self.running += info.calls_x + info.calls_y + info.calls_value
+        if self.callback is not None and self.callback(info):
+            self.seen = Status.INTERRUPTED
+        elif self.is_solved(info):
+            self.seen = Status.CONVERGED
+        elif float(self.problem.seen[0]) < self.problem.low:
+            self.seen = Status.DIVERGED  # where the constraints may not hold
+        elif self.falls_along():
+            self.seen = Status.UNBOUNDED
+        elif self.is_in_doubt():
+            was_known = self.feasible is not None
+            if not self.may_be_feasible():
+                self.seen = Status.INFEASIBLE
+            elif was_known or self.is_trapped:
+                self.seen = Status.STALLED  # to begin again where the constraints hold
+        return self.seen is not None or self.left <= 0
+
+    def is_solved(self, info: StepInfo) -> bool:
+        """Whether the KKT conditions hold, looked at if the norms of this step allow it."""
+        problem = self.problem
+        norm_x, norm_y = math.sqrt(float(info.grad_sq_x)), math.sqrt(float(info.grad_sq_y))
+        if norm_x * problem.unit > self.tol or norm_y * problem.smallest_unit > self.tol:
+            return False
+        self.calls += 2
+        return self.judge(*self.present) <= self.tol
+
+    def is_in_doubt(self) -> bool:
+        """Whether the multipliers grow while the violation does not fall."""
+        values = self.problem.seen[1]
+        if not values:
+            return False
+        growth = _GROWTH if self.feasible is None else _GROWTH**4
+        size = max(float(part.detach().abs().max()) for part in self.present[1].values())
+        missed = max(
+            float((v.clamp_min(0.0) if name == "inequality" else v.abs()).max())
+            for name, v in values.items()
+        )
+        old_size, old_missed = self.doubt
+        has_fallen = missed <= 0.5 * old_missed
+        if not has_fallen and size <= growth * old_size:
+            return False
+        self.doubt = (max(size, 1.0), missed)
+        return not has_fallen and missed > _CLEAR * self.tol
+
+    def falls_along(self) -> bool:
+        """Whether x goes ever farther and the objective falls without end on the way."""
+        self.num_looks += 1
+        if self.num_looks.bit_count() != 1:
+            return False
+        here = read_form(self.present[0], "x", self.problem.kind).leaves
+        self.path = [*self.path[1:], here]
+        first, second = (_distance(a, b) for a, b in zip(self.path, self.path[1:], strict=False))
+        return self.num_looks >= 8 and second >= first > 0.0 and self.is_unbounded()
 
     def is_unbounded(self) -> bool:
         """Whether the objective falls without end: ever longer strides, back to the constraints."""
         problem, eps = self.problem, torch.finfo(self.problem.kind.dtype).eps
-        here, place = self.earlier, self.last
+        here, place = self.path[1:]
+        value, fall = self.value_at(place), self.value_at(here) - self.value_at(place)
         for _ in range(_STRIDES):
             step = [10.0 * (new - old) for new, old in zip(place, here, strict=True)]
             here = place
             place = [(old + s).detach() for old, s in zip(here, step, strict=True)]
             if problem.x_set is not None:
                 place = problem.x_set.project(place)
-            if not all(bool(leaf.isfinite().all()) for leaf in place):
+            if not (fall > 0.0 and value - self.value_at(place) > fall):
                 return False
-            with torch.no_grad():
-                tensors.copy_(problem.form.leaves, place)
             slack = self.tol + 100.0 * eps * math.sqrt(float(tensors.squared_norm(place)))
-            if problem.violation(problem.form.for_fun()) > slack:
-                start = problem.form.give_back(problem.form.leaves)
+            if problem.violation(self.move_to(place)) > slack:
+                start = problem.form.give_back(place)
                 x = self.solve(problem.shortfall, start, 0.0, 0.1 * self.tol).x
                 place = read_form(x, "x", problem.kind).leaves
-                with torch.no_grad():
-                    tensors.copy_(problem.form.leaves, place)
-            point = problem.form.for_fun()
-            if not problem.violation(point) <= slack:
+            new = self.value_at(place)
+            if not (value - new > fall and problem.violation(self.move_to(place)) <= slack):
                 return False
-            with torch.no_grad():
-                if float(problem.objective(point)) < problem.low:
-                    return True
+            if new < problem.low:
+                return True
+            value, fall = new, value - new
         return False
+
+    @torch.no_grad()
+    def move_to(self, place: list[Tensor]) -> Any:
+        """Put the problem's own point somewhere; returns it as the functions get it."""
+        tensors.copy_(self.problem.form.leaves, place)
+        return self.problem.form.for_fun()
+
+    @torch.no_grad()
+    def value_at(self, place: list[Tensor]) -> float:
+        """The objective at a point: one call."""
+        self.calls += 1
+        return float(self.problem.objective(self.move_to(place)))
+
+    # Whether there is a feasible point.
+
+    def may_be_feasible(self) -> bool:
+        """Whether some point satisfies the constraints, or may; it is remembered.
+
+        None does, as far as one can see, if from here, from the start and from random points the
+        violation has a minimum that is not zero.
+        """
+        if self.feasible is not None:
+            return True
+        places = [self.plain(self.present[0]), self.problem.x0, *self.random_places()]
+        for i, place in enumerate(places):
+            result = self.solve(self.problem.shortfall, place, 0.0, 0.1 * self.tol)
+            # Of random points nothing is known, not even that the functions are defined there.
+            if self.is_feasible(result) or (i < 2 and not self.is_clearly_violated(result)):
+                self.feasible, self.is_trapped = result.x, i > 0
+                return True
+        return False
+
+    def plain(self, point: Any) -> Any:
+        """A point in the form of the start."""
+        return self.problem.form.give_back(read_form(point, "x", self.problem.kind).leaves)
+
+    def is_feasible(self, result: MinimaxResult) -> bool:
+        point = read_form(result.x, "x", self.problem.kind).for_fun()
+        return self.problem.violation(point) <= self.tol
+
+    def is_clearly_violated(self, result: MinimaxResult) -> bool:
+        missed = math.sqrt(2.0 * max(result.fun, 0.0))
+        return bool(missed > _CLEAR * max(self.tol, result.grad_norm_x))  # False for NaN
+
+    def random_places(self) -> Iterator[Any]:
+        """Around the user's start and around zero, nearer and farther."""
+        problem = self.problem
+        generator = torch.Generator().manual_seed(0)
+        for i in range(_TRIES):
+            center = [leaf * float(i % 2 == 0) for leaf in problem.start]
+            place = [
+                leaf
+                + (10.0 if i % 4 > 1 else 1.0)
+                * (1.0 + leaf.abs())
+                * torch.randn(leaf.shape, generator=generator).to(leaf)
+                for leaf in center
+            ]
+            if problem.x_set is not None:
+                place = problem.x_set.project(place)
+            yield problem.form.give_back(place)
+
+    def is_held_off(self) -> bool:
+        """Whether the violation has a minimum that is not zero where the budget ran out."""
+        problem = self.problem
+        if self.feasible is not None or not problem.constraints:
+            return False
+        form = read_form(self.present[0], "x", problem.kind)
+        dummy = torch.zeros((), dtype=problem.kind.dtype, device=problem.kind.device)
+        value = problem.shortfall(form.for_fun(), dummy)
+        missed = math.sqrt(2.0 * value.item())
+        if not missed > _CLEAR * self.tol:
+            return False
+        gradient = list(torch.autograd.grad(value, form.leaves))
+        if problem.x_set is not None:
+            gradient = problem.x_set.gradient_mapping(form.leaves, [-g for g in gradient])
+        if math.sqrt(float(tensors.squared_norm(gradient))) > 0.01 * missed:
+            return False
+        self.max_calls = self.calls + max(self.max_calls // 10, 100)
+        return not self.may_be_feasible()
 
     def finish(self, status: Status) -> MinimizeResult:
         """The best point, with its multipliers."""
         assert self.best is not None
-        _, x, y, value, kkt = self.best
-        multipliers = self.problem.multipliers(y)
+        best = self.best
         return MinimizeResult(
-            x,
-            value,
+            best.x,
+            best.value,
             status is Status.CONVERGED,
             status,
             _WORDS.get(status, status.value),
-            Multipliers(multipliers.get("inequality"), multipliers.get("equality")),
-            kkt.violation,
-            kkt,
+            Multipliers(best.multipliers.get("inequality"), best.multipliers.get("equality")),
+            best.kkt.violation,
+            best.kkt,
             self.calls,
             self.history,
             self.tol,
         )
+
+
+def _distance(left: list[Tensor], right: list[Tensor]) -> float:
+    return math.sqrt(float(tensors.squared_norm([a - b for a, b in zip(left, right, strict=True)])))
 
 
 def minimize(
@@ -334,8 +365,9 @@ def minimize(
         \min_{x \in X} f(x) \ \text{ with } g(x) \le 0,\ h(x) = 0, \qquad
         L(x, y) = f(x) + y_g \cdot g(x) + y_h \cdot h(x), \quad y_g \ge 0
 
-    y is held by a proximal term, which is the method of multipliers. The answer is a local one:
-    a point that satisfies the KKT conditions.
+    y is held by a proximal term, which is the method of multipliers. Inside, every constraint is
+    divided by the length of its gradient at the start; success is judged in the user's units. The
+    answer is a local one: a point that satisfies the KKT conditions.
 
     Args:
         objective: f(x) of tensors in the form of `x0`; returns one number.
@@ -344,7 +376,8 @@ def minimize(
         equality: h(x), a tensor of any shape, whose entries shall be zero.
         x_set: Where x lives; every point that is tried is in it.
         tol: Stationarity, violation and complementarity must each be at most this.
-        max_calls: Gradients that may be evaluated; the check of the answer comes on top.
+        max_calls: Gradients and values that may be evaluated; the first look at the functions and
+            the check of the answer come on top.
         callback: Called with every `StepInfo`; returning True ends the solve.
         progress: Show a line of progress on a terminal.
 
@@ -362,91 +395,5 @@ def minimize(
         (True, [0.5, 0.5])
     """
     check_arguments(tol, max_calls, None, None, callback)
-    problem = _Problem(objective, inequality, equality, x0, x_set)
+    problem = ConstrainedProblem(objective, inequality, equality, x0, x_set)
     return _Search(problem, tol, max_calls, callback, progress).run()
-
-
-class Lagrangian(nn.Module):
-    r"""The Lagrangian of a loss, with the multipliers as parameters that are maximized over.
-
-    .. math::
-        L = \text{loss} + y_g \cdot g + y_h \cdot h, \qquad y_g \ge 0
-
-    The multipliers are the parameters `inequality` and `equality`; `state_dict` has them.
-
-    Args:
-        inequality: How many constraints :math:`g \le 0` there are.
-        equality: How many constraints :math:`h = 0`.
-        dtype: Of the multipliers.
-        device: Where they are.
-
-    Raises:
-        ValueError: A number is negative, or both are zero.
-
-    Example:
-        >>> from neada import NeAda, optim
-        >>> weight = torch.zeros(2, requires_grad=True)
-        >>> lagrangian = Lagrangian(inequality=1)
-        >>> y_optimizer = optim.AdGD(lagrangian.groups(), maximize=True)
-        >>> stepper = NeAda(optim.GeneralizedAdaGrad([weight]), y_optimizer)
-        >>> loss = (weight - 1).square().sum()
-        >>> lagrangian(loss, inequality=weight.sum() - 1).item()
-        2.0
-    """
-
-    inequality: nn.Parameter | None
-    equality: nn.Parameter | None
-
-    def __init__(
-        self,
-        inequality: int = 0,
-        equality: int = 0,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
-        super().__init__()
-        numbers = {"inequality": inequality, "equality": equality}
-        for name, number in numbers.items():
-            check_number(name, number, strict=False, whole=True)
-        if not inequality + equality:
-            raise ValueError("a Lagrangian needs at least one constraint: say how many there are")
-        for name, number in numbers.items():
-            zeros = torch.zeros(number, dtype=dtype, device=device)
-            self.register_parameter(name, nn.Parameter(zeros) if number else None)
-
-    @property
-    def y_set(self) -> Product:
-        """Where the multipliers live, for steppers that take `parameters()` and a set."""
-        return Product([group["constraint"] or WholeSpace() for group in self.groups()])
-
-    def groups(self) -> list[dict[str, Any]]:
-        """The multipliers as parameter groups with their sets, for the optimizer of y."""
-        homes: dict[str, Set | None] = {"inequality": NonNegative(), "equality": None}
-        return [{"params": [p], "constraint": homes[name]} for name, p in self.named_parameters()]
-
-    def forward(
-        self, loss: Tensor, inequality: Tensor | None = None, equality: Tensor | None = None
-    ) -> Tensor:
-        """The loss plus multipliers times the values of the constraints.
-
-        Args:
-            loss: One number, with its graph.
-            inequality: The values of g, as many as there are multipliers.
-            equality: The values of h.
-
-        Raises:
-            ValueError: The values are not as many as the multipliers.
-        """
-        for name, values in (("inequality", inequality), ("equality", equality)):
-            multipliers = getattr(self, name)
-            expected = 0 if multipliers is None else multipliers.numel()
-            given = 0 if values is None else values.numel()
-            if given != expected:
-                raise ValueError(
-                    f"this Lagrangian has {expected} multipliers for {name}, but {given} values "
-                    "were given"
-                )
-            if values is not None:
-                loss = loss + (multipliers * values.reshape(-1)).sum()
-        return loss

@@ -104,7 +104,7 @@ def make_stepper(
             raise ValueError(f"method {method!r} has no option {name!r}; {there_is}")
         if name.startswith("lr_"):
             optim.base.check_rate(name, number, num_rows)
-        else:
+        elif number is not None:
             check_number(name, number, strict=False, whole=name in ("history", "inner_steps"))
     return factory(players, **options)
 
@@ -188,7 +188,9 @@ _MAX_INNER_STEPS = 300  # of the default with rows, after which a row is solved 
 
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
-def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float = 0.0) -> Stepper:
+def _neada(
+    players: Players, theta: float = 1e-4, history: int | None = None, prox: float = 0.0
+) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
     if not players.rowwise:
@@ -204,8 +206,8 @@ def _neada(players: Players, theta: float = 1e-4, history: int = 20, prox: float
     # beyond its precision.
     floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
     return steppers.NeAda(
-        _quasi_newton(players, "x", history),
-        _quasi_newton(players, "y", history),
+        _quasi_newton(players, "x", history or 20),
+        _quasi_newton(players, "y", history or 20),
         stopping.RelativeAccuracy(theta, floor),
         inner=InnerOptions(min_steps=0, max_steps=_MAX_INNER_STEPS),
         deterministic=True,

@@ -168,9 +168,9 @@ class Solve:
             near = all_true(self.size() <= _FAR * self.start_size)
             return status if near else Status.DIVERGED
         rows = rows & ~self.failed & ~torch.as_tensor(self.best_norm <= self.tol)
-        within = self.size() <= _FAR * self.start_size
+        within = self.by_row(self.size() <= _FAR * self.start_size)
         for i in rows.nonzero().flatten().tolist():
-            self.ended[i] = status if _row(within, i) else Status.DIVERGED
+            self.ended[i] = status if within[i] else Status.DIVERGED
         self.failed = self.failed | rows
         with torch.no_grad():
             for form, kept in zip((self.x, self.y), self.best, strict=True):
@@ -276,15 +276,17 @@ class Solve:
         small = norm <= self.tol
         no_maximum = self.y_is_no_maximum() if any_true(small) else False
         flags = (is_finite(value), small, self.is_at_precision(norm), no_maximum)
+        seen = list(zip(*(self.by_row(flag) for flag in flags), strict=True))
         verdicts = [
-            _verdict(ended or status, *(_row(flag, i) for flag in flags))
-            for i, ended in enumerate(self.ended)
+            _verdict(ended or status, *of_row)
+            for ended, of_row in zip(self.ended, seen, strict=True)
         ]
         success = [
-            verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and _row(small, i))
-            for i, verdict in enumerate(verdicts)
+            verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and of_row[1])
+            for verdict, of_row in zip(verdicts, seen, strict=True)
         ]
-        sentences = [verdict.value + self.advice(verdict) for verdict in verdicts]
+        advice = {verdict: verdict.value + self.advice(verdict) for verdict in set(verdicts)}
+        sentences = [advice[verdict] for verdict in verdicts]
         stepper = self.stepper
         one = self.num_rows is None
         return MinimaxResult(
@@ -320,6 +322,10 @@ class Solve:
     def number(self, value: Tensor) -> Scalar:
         """A value of f as a number, or one per row."""
         return value if self.stepper.rowwise else value.item()
+
+    def by_row(self, flag: Flag) -> list[bool]:
+        """A flag of every row; a list of one without rows."""
+        return flag.tolist() if isinstance(flag, Tensor) else [flag] * len(self.ended)
 
     def larger_norm(self) -> Scalar:
         """The larger norm of the last measurement; infinite where f is not."""
@@ -398,7 +404,3 @@ def _each_home(
             place = places[id(home)] = places.get(id(home), -1) + 1
             home = home.sets[place]
         yield tensor, None if isinstance(home, WholeSpace) else home
-
-
-def _row(flag: Any, i: int) -> bool:
-    return bool(flag[i]) if isinstance(flag, Tensor) and flag.dim() else bool(flag)

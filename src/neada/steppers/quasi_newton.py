@@ -19,6 +19,7 @@ from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Closure
 from neada.steppers.direct import DirectStepper
+from neada.steppers.quasi_newton_side import Side, dot, norm_of
 
 __all__ = ["QuasiNewtonNeAda"]
 
@@ -29,150 +30,12 @@ _MAX_OUTER = 300  # steps of x for one center
 _TRIALS = 14  # lengths of a step of x before y is doubted
 _DOUBTS = 4  # how often in a row
 _RUNAWAY = 1e9  # y is this many times farther out than it was when the loop began
+_FAR = 1e6  # where x is this many times farther out once y is held, holding y was no remedy
 _SHRINK_PROX = 0.3  # of the proximal weight, when its center moves slowly
 
 
 # Yields the value and both norms of f after every step, and returns how it ended.
 _Run = Generator[tuple[float, float, float], None, str]
-
-
-class _Pairs:
-    """L-BFGS: the last displacements and changes of gradient, and the product with the inverse."""
-
-    def __init__(self, history: int) -> None:
-        self._history = history
-        self._pairs: list[tuple[Tensor, Tensor]] = []
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    @property
-    def least_curvature(self) -> float:
-        """The smallest that was seen along a remembered step; 0 if none was."""
-        return min((_dot(s, u) / _dot(s, s) for s, u in self._pairs), default=0.0)
-
-    def clear(self) -> None:
-        self._pairs.clear()
-
-    def add(self, moved: Tensor, changed: Tensor) -> None:
-        """Remember a pair, if the function curves upwards along it."""
-        if _curves(moved, changed):
-            self._pairs = [*self._pairs, (moved, changed)][-self._history :]
-
-    def apply(self, gradient: Tensor, free: Tensor | None) -> Tensor:
-        """The inverse Hessian times the gradient, in the free coordinates."""
-        pairs = self._pairs
-        q = gradient
-        if free is not None:
-            q = q * free
-            cut = [(moved * free, changed * free) for moved, changed in pairs]
-            pairs = [pair for pair in cut if _curves(*pair)]
-        if not pairs:
-            return q
-        factors = []
-        for moved, changed in reversed(pairs):
-            factor = _dot(moved, q) / _dot(moved, changed)
-            factors.append(factor)
-            q = q - factor * changed
-        moved, changed = pairs[-1]
-        q = q * (_dot(moved, changed) / _dot(changed, changed))
-        for (moved, changed), factor in zip(pairs, reversed(factors), strict=True):
-            q = q + (factor - _dot(changed, q) / _dot(moved, changed)) * moved
-        return q if free is None else q * free
-
-
-class _Side:
-    """One player as a flat vector: its set, and the directions of its steps.
-
-    Args:
-        params: The tensors.
-        home: Where they live, jointly; None for everywhere.
-        history: How many pairs are kept.
-    """
-
-    def __init__(self, params: list[Tensor], home: Set | None, history: int) -> None:
-        self.params = params
-        self.home = home
-        self.pairs = _Pairs(history)
-        self.spectral = 1.0  # the step size of a projected gradient step, for sets that are no box
-        self._reach = 1.0  # the length of a step without pairs: it doubles where f curves down
-
-    @property
-    def is_box(self) -> bool:
-        """Whether the set treats every coordinate by itself."""
-        return self.home is not None and self.home.elementwise
-
-    def read(self) -> Tensor:
-        """Where the player is."""
-        return torch.cat([p.detach().reshape(-1) for p in self.params])
-
-    @torch.no_grad()
-    def write(self, point: Tensor) -> None:
-        """Put the player somewhere."""
-        for param, part in zip(self.params, self._split(point), strict=True):
-            param.copy_(part)
-
-    def gradient(self, value: Tensor, keep_graph: bool) -> Tensor:
-        """The gradient of a value, flat; zeros where it does not depend on a tensor."""
-        grads = torch.autograd.grad(
-            value, self.params, retain_graph=keep_graph, allow_unused=True, materialize_grads=True
-        )
-        return torch.cat([g.reshape(-1) for g in grads])
-
-    def project(self, point: Tensor) -> Tensor:
-        """The nearest point of the set."""
-        if self.home is None:
-            return point
-        return torch.cat([p.reshape(-1) for p in self.home.project(self._split(point))])
-
-    def mapping_norm(self, point: Tensor, gradient: Tensor) -> float:
-        """The norm of the gradient mapping, of a gradient that is descended."""
-        if self.home is None:
-            return _norm(gradient)
-        mapping = self.home.gradient_mapping(self._split(point), self._split(-gradient))
-        return math.sqrt(sum(_dot(m.reshape(-1), m.reshape(-1)) for m in mapping))
-
-    def direction(self, point: Tensor, gradient: Tensor) -> Tensor:
-        """Where to go: quasi-Newton in the free coordinates, or a projected gradient step."""
-        if self.home is not None and not self.is_box:
-            return self.project(point - self.spectral * gradient) - point
-        free = self._free(point, gradient) if self.is_box else None
-        if len(self.pairs):
-            found = -self.pairs.apply(gradient, free)
-            if _dot(found, gradient) < -1e-14 * _norm(found) * _norm(gradient):
-                return found
-        steepest = -gradient if free is None else -gradient * free
-        return steepest * min(max(1.0, self._reach), self._reach / max(_norm(steepest), 1e-300))
-
-    def moved_to(self, point: Tensor, direction: Tensor, length: float) -> Tensor:
-        """A trial point; on a box the path is bent along its border."""
-        trial = point + length * direction
-        return self.project(trial) if self.is_box else trial
-
-    def learn(self, moved: Tensor, changed: Tensor) -> None:
-        """Take a step and the change of the gradient along it into account."""
-        self.pairs.add(moved, changed)
-        product = _dot(moved, changed)
-        self._reach = 1.0 if product > 0.0 else min(2.0 * self._reach, 1e10)
-        longer = _dot(moved, moved) / product if product > 0.0 else 4.0 * self.spectral
-        self.spectral = min(max(longer, 1e-10), 1e10)
-
-    def forget(self, gradient: Tensor) -> None:
-        """Begin anew with a step of length one at most."""
-        self.pairs.clear()
-        self.spectral = 1.0 / max(_norm(gradient), 1e-10)
-
-    def _free(self, point: Tensor, gradient: Tensor) -> Tensor:
-        """1 for the coordinates that can move against the gradient, 0 for those at their bound."""
-        nudge = 1e-12 * (1.0 + point.abs()) * gradient.sign()
-        return ((self.project(point - nudge) != point) | (gradient == 0.0)).to(point.dtype)
-
-    def _split(self, point: Tensor) -> list[Tensor]:
-        sizes = [p.numel() for p in self.params]
-        return [
-            part.reshape(p.shape)
-            for part, p in zip(torch.split(point, sizes), self.params, strict=True)
-        ]
 
 
 class _AtY(NamedTuple):
@@ -194,7 +57,8 @@ class QuasiNewtonNeAda(DirectStepper):
 
     with :math:`\|G_y\| \le \theta\,\|G_x\|` at the present point, the length :math:`\alpha_t` such
     that the maximum over y falls, and :math:`\rho = 0` as long as y can be maximized. Steps are
-    L-BFGS without a set and on boxes, projected spectral gradient steps on other sets.
+    L-BFGS without a set and on boxes; on other sets projected spectral gradient steps, and L-BFGS
+    in the face that the descent presses against where these take long.
 
     Needs to know: nothing.
 
@@ -205,7 +69,8 @@ class QuasiNewtonNeAda(DirectStepper):
         y: The tensors that are maximized over.
         tol: Both norms are wanted this small.
         theta: The accuracy of y relative to x; it shrinks when no step of x passes.
-        history: How many pairs L-BFGS keeps.
+        history: How many pairs L-BFGS keeps; by default three times as many as the player has
+            numbers, but at least 20 and at most 300, and 20 for a player of more than 1,000.
         prox: The proximal weight to begin with; 0 begins without one.
         x_set: Where x lives.
         y_set: Where y lives.
@@ -220,20 +85,23 @@ class QuasiNewtonNeAda(DirectStepper):
         tol: float,
         *,
         theta: float = 1e-4,
-        history: int = 20,
+        history: int | None = None,
         prox: float = 0.0,
         x_set: Set | None = None,
         y_set: Set | None = None,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set)
-        self._check_positive(tol=tol, theta=theta, history=history)
+        self._check_positive(tol=tol, theta=theta)
+        if history is not None:
+            self._check_positive(history=history)
         check_number("prox", prox, strict=False)
         self.tol = tol
         self.theta = theta
-        self._x = _Side(self._players["x"], x_set, history)
-        self._y = _Side(self._players["y"], y_set, history)
+        self._x = Side(self._players["x"], x_set, history)
+        self._y = Side(self._players["y"], y_set, history)
         self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
         self._prox = prox
+        self._far = math.inf
         self._center = self._y.read()
         self._closure: Closure | None = None
         self._graph: Tensor | None = None
@@ -255,12 +123,14 @@ class QuasiNewtonNeAda(DirectStepper):
         self.counters.check_budget()
         self._y.write(y)
         value = self._evaluate(self._closure)
-        gradient = -self._y.gradient(value, keep_graph=True)
+        gradient = -self._y.gradient(value)
         self._count("y")
         self._graph = value
+        if self._prox == 0.0:
+            return -value.item(), gradient
         apart = y - self._center
         return (
-            -value.item() + 0.5 * self._prox * _dot(apart, apart),
+            -value.item() + 0.5 * self._prox * dot(apart, apart),
             gradient + self._prox * apart,
         )
 
@@ -268,14 +138,14 @@ class QuasiNewtonNeAda(DirectStepper):
         """The x gradient at the point that was evaluated last."""
         assert self._graph is not None
         self.counters.check_budget()
-        gradient = self._x.gradient(self._graph, keep_graph=True)
+        gradient = self._x.gradient(self._graph)
         self._count("x")
         return gradient
 
     # One player: y until it is accurate.
 
     def _maximize(self, y: Tensor, accuracy: float) -> _AtY:
-        side, start = self._y, y
+        side, far, way = self._y, _RUNAWAY * (1.0 + norm_of(y)), 0.0
         value, gradient = self._y_gradient(y)
         if not _finite(value, gradient):
             return _AtY(y, value, gradient, math.inf, "not finite")
@@ -289,27 +159,25 @@ class QuasiNewtonNeAda(DirectStepper):
                 return _AtY(y, value, gradient, norm, "accurate")
             if num_up >= 5:
                 return _AtY(y, value, gradient, norm, "curves up")
-            far = _norm(y - start) > _RUNAWAY * (1.0 + _norm(start))
-            if self._prox == 0.0 and (num_straight >= 2 or far):
+            if self._prox == 0.0 and (num_straight >= 2 or way > far):
                 return _AtY(y, value, gradient, norm, "runs away")
-            direction = side.direction(y, gradient)
-            found = self._search_y(y, value, max(recent[-5:]), gradient, direction)
+            direction, slope = side.direction(y, gradient, k)
+            found = self._search_y(y, value, max(recent[-5:]), gradient, direction, slope)
             if found is None:
                 num_stuck += 1
-                slope = abs(_dot(direction, gradient))
                 side.forget(gradient)
                 value, gradient = self._y_gradient(y)  # the graph is wanted at y
-                if slope <= 10.0 * self._rounding * abs(value):
+                if abs(slope) <= 10.0 * self._rounding * abs(value):
                     return _AtY(y, value, gradient, norm, "at rounding")
                 if num_stuck > 2:
                     return _AtY(y, value, gradient, norm, "stuck")
                 continue
-            new, new_value, new_gradient = found
-            moved, changed = new - y, new_gradient - gradient
-            side.learn(moved, changed)
-            num_up = num_up + 1 if side.home is None and _dot(moved, changed) < 0.0 else 0
-            visible = abs(_dot(moved, gradient)) > 10.0 * self._rounding * abs(value)
-            straight = visible and _norm(changed) <= 1e-10 * _norm(gradient)
+            new, new_value, new_gradient, predicted = found
+            known = side.learn(new - y, new_gradient - gradient, new, new_gradient)
+            way += math.sqrt(known.moved_sq)
+            num_up = num_up + 1 if side.home is None and known.product < 0.0 else 0
+            visible = abs(predicted) > 10.0 * self._rounding * abs(value)
+            straight = visible and known.changed_sq <= 1e-20 * dot(gradient, gradient)
             straight = straight and (side.home is None or side.is_box)
             num_straight = num_straight + 1 if straight else 0
             y, value, gradient = new, new_value, new_gradient
@@ -319,26 +187,36 @@ class QuasiNewtonNeAda(DirectStepper):
         return _AtY(y, value, gradient, norm, "accurate" if norm <= accuracy else "stuck")
 
     def _search_y(
-        self, y: Tensor, value: float, worst: float, gradient: Tensor, direction: Tensor
-    ) -> tuple[Tensor, float, Tensor] | None:
-        """Shorten a step of y until it passes; None if no length does."""
+        self,
+        y: Tensor,
+        value: float,
+        worst: float,
+        gradient: Tensor,
+        direction: Tensor,
+        slope: float,
+    ) -> tuple[Tensor, float, Tensor, float] | None:
+        """Shorten a step of y until it passes; None if no length does.
+
+        Returns:
+            The new y, value and gradient, and the change that the old gradient predicted.
+        """
         reference = worst if self._y.home is not None and not self._y.is_box else value
         length = 1.0
-        if not _dot(direction, gradient) < 0.0:
+        if not slope < 0.0:
             return None
         for _ in range(40):
             new = self._y.moved_to(y, direction, length)
             new_value, new_gradient = self._y_gradient(new)
-            if not _finite(new_value, new_gradient):
+            moved = new - y
+            predicted, slope = dot(moved, gradient), dot(moved, new_gradient)
+            if not (math.isfinite(new_value) and math.isfinite(slope)):
                 length *= 0.25
                 continue
-            predicted = _dot(new - y, gradient)
-            slope = _dot(new - y, new_gradient)
             if new_value <= reference + _ARMIJO * predicted or (
                 new_value <= value + 10.0 * self._rounding * abs(value)
                 and slope <= -_FLAT * predicted
             ):
-                return new, new_value, new_gradient
+                return new, new_value, new_gradient, predicted
             shorter = -predicted / (slope - predicted) if slope > predicted else 0.5
             length *= min(0.5, max(0.1, shorter))
         return None
@@ -351,6 +229,8 @@ class QuasiNewtonNeAda(DirectStepper):
             end = yield from self._descend(0.5 * self.tol)
             if end == "y runs away":
                 self._y.write(self._center)
+            else:
+                self._far = _FAR * (1.0 + norm_of(self._x.read()))
             self._prox = 1.0
             self._x.pairs.clear()
             self._y.pairs.clear()
@@ -358,7 +238,7 @@ class QuasiNewtonNeAda(DirectStepper):
         while True:
             self._center = self._y.read()
             end = yield from self._descend(max(0.1 * self.tol, goal))
-            distance = _norm(self._y.read() - self._center)
+            distance = norm_of(self._y.read() - self._center)
             if distance == 0.0 and end == "no step passes":
                 raise NoProgress("no step of x lowers the maximum over y any more")
             if distance > 0.5 * moved:
@@ -379,7 +259,7 @@ class QuasiNewtonNeAda(DirectStepper):
         gradient = self._x_gradient()
         norm = self._x.mapping_norm(x, gradient)
         num_doubts = 0
-        for _ in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
+        for k in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
             at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
             yield self._true_norms(at, norm)
             if at.end == "curves up" and self._prox:
@@ -388,11 +268,13 @@ class QuasiNewtonNeAda(DirectStepper):
                 return "y is stuck" if at.end == "stuck" else "y runs away"
             if norm <= goal and at.norm <= goal:
                 return "solved"
-            found = self._search_x(x, at, gradient, max(self.theta * norm, floor))
+            if norm_of(x) > self._far:
+                raise NoProgress("y could be maximized no further, and held it lets x run away")
+            found = self._search_x(x, at, gradient, max(self.theta * norm, floor), k)
             if found is None:
                 num_doubts += 1
-                slope = abs(_dot(self._x.direction(x, gradient), gradient))
-                if num_doubts > 1 and slope <= 10.0 * self._rounding * abs(at.value):
+                slope = self._x.direction(x, gradient, k)[1]
+                if num_doubts > 1 and abs(slope) <= 10.0 * self._rounding * abs(at.value):
                     raise NoProgress(
                         "a step of x would change f by less than rounding does", "rounding"
                     )
@@ -411,7 +293,7 @@ class QuasiNewtonNeAda(DirectStepper):
             new_gradient = self._x_gradient()
             new_norm = self._x.mapping_norm(new, new_gradient)
             tight = self._tighten(new, new_at, new_gradient, new_norm, floor)
-            self._x.learn(new - x, tight[1] - gradient)
+            self._x.learn(new - x, tight[1] - gradient, new, tight[1])
             x, (at, gradient, norm) = new, tight
         return "slow"
 
@@ -429,14 +311,14 @@ class QuasiNewtonNeAda(DirectStepper):
         return at, gradient, norm
 
     def _search_x(
-        self, x: Tensor, at: _AtY, gradient: Tensor, accuracy: float
+        self, x: Tensor, at: _AtY, gradient: Tensor, accuracy: float, steps: int
     ) -> tuple[Tensor, _AtY] | None:
         """Shorten a step of x until the maximum over y falls; None if no length does.
 
         On success the players are at the new point; otherwise x is at the last trial.
         """
-        direction = self._x.direction(x, gradient)
-        if not _dot(direction, gradient) < 0.0:
+        direction, slope = self._x.direction(x, gradient, steps)
+        if not slope < 0.0:
             return None
         length = 1.0
         value = -at.value
@@ -447,7 +329,8 @@ class QuasiNewtonNeAda(DirectStepper):
             if trial.end in ("not finite", "runs away", "curves up"):
                 length *= 0.25
                 continue
-            predicted = _dot(new - x, gradient)
+            moved = new - x
+            predicted = dot(moved, gradient)
             for _ in range(6):
                 # How far the maximum may still lie above, by the curvature of y that was seen.
                 curvature = self._y.pairs.least_curvature
@@ -460,7 +343,7 @@ class QuasiNewtonNeAda(DirectStepper):
             if rise <= _ARMIJO * predicted:
                 return new, trial
             if rise <= 10.0 * self._rounding * abs(value):
-                slope = _dot(self._x_gradient(), new - x)
+                slope = dot(self._x_gradient(), moved)
                 if 2.0 * predicted <= slope <= -_FLAT * predicted:
                     return new, trial
             excess = rise - predicted
@@ -469,24 +352,12 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _true_norms(self, at: _AtY, norm_x: float) -> tuple[float, float, float]:
         """The value of f and both norms, without the proximal term, where the players are."""
+        if self._prox == 0.0:
+            return -at.value, norm_x, at.norm
         apart = at.y - self._center
-        value = -at.value + 0.5 * self._prox * _dot(apart, apart)
+        value = -at.value + 0.5 * self._prox * dot(apart, apart)
         return value, norm_x, self._y.mapping_norm(at.y, at.gradient - self._prox * apart)
-
-
-def _dot(left: Tensor, right: Tensor) -> float:
-    return torch.dot(left, right).item()
-
-
-def _norm(vector: Tensor) -> float:
-    return math.sqrt(_dot(vector, vector))
 
 
 def _finite(value: float, gradient: Tensor) -> bool:
     return math.isfinite(value) and math.isfinite(gradient.sum().item())
-
-
-def _curves(moved: Tensor, changed: Tensor) -> bool:
-    """Whether a function curves upwards along a step, beyond rounding."""
-    product = _dot(moved, changed)
-    return product > 1e-12 * math.sqrt(_dot(moved, moved) * _dot(changed, changed)) > 0.0
