@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from neada import sets, tensors
-from neada.inner import cut_to_rows
 from neada.optim import SPG
 from neada.robust import WRM
+from neada.robust.samples import cut_to_rows
 from neada.stopping import FixedSteps
 from optimizers import leaf, vector
 

@@ -723,6 +723,9 @@ def test_a_new_optimizer_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
         {"objective": "adversarial", "norm": "l1", "random_start": True},
         {"objective": "group"},
         {"objective": "group", "regularizer": "chi2"},
+        {"method": "free"},
+        {"method": "free", "replays": 1, "objective": "adversarial", "norm": "linf"},
+        {"method": "gdmax", "inner_steps": 2, "reuse_last": True},
     ],
 )
 def test_the_adversary_trains_without_a_learning_rate(options: dict[str, Any]) -> None:
@@ -731,6 +734,35 @@ def test_the_adversary_trains_without_a_learning_rate(options: dict[str, Any]) -
     assert result.status is TrainStatus.FINISHED
     assert result.calls == 120
     assert train(made, data=tiny_data()).accuracies == result.accuracies
+
+
+def test_free_is_one_evaluation_per_step_of_the_model() -> None:
+    """Against a loop by hand: z = clean + gradient of the loss / (2 gamma), met the next time."""
+    points, gamma, replays = tiny_data(), 0.7, 3
+    made = config(
+        method="free", y_optimizer=None, lr_y=None, x_optimizer="sgd", gamma=gamma, replays=replays
+    )
+    result = train(made, data=points)
+    model = models.make("mlp", (2,), 2, seed=0)
+    perturbations = torch.zeros_like(points.inputs_train)
+    batches = Batches(points.inputs_train, points.targets_train, 32, seed=0).endless()
+    for step in range(60):
+        if step % replays == 0:
+            inputs, targets, ids = next(batches)
+        z = (inputs + perturbations[ids]).requires_grad_()
+        losses = nn.functional.cross_entropy(model(z), targets, reduction="none")
+        gradient, *gradients = torch.autograd.grad(losses.mean(), [z, *model.parameters()])
+        perturbations[ids] = len(z) * gradient / (2.0 * gamma)
+        with torch.no_grad():
+            for p, one in zip(model.parameters(), gradients, strict=True):
+                p -= 0.01 * one
+    assert (result.calls, result.x_steps) == (120, 60)
+    torch.testing.assert_close(weights(result.model), weights(model), rtol=1e-4, atol=1e-6)
+
+
+def test_free_is_not_for_groups() -> None:
+    with pytest.raises(ValueError, match="method='free' is for perturbed inputs"):
+        TrainConfig(method="free", objective="group")
 
 
 def test_a_learning_rate_of_the_adversary_is_for_a_named_optimizer() -> None:

@@ -31,9 +31,7 @@ __all__ = [
     "Oracle",
     "Player",
     "backward",
-    "check_cuttable",
     "check_inner",
-    "cut_to_rows",
     "go_to_average",
 ]
 
@@ -186,6 +184,9 @@ class InnerOptions:
             not switched.
         fold: For objectives: evaluate each frozen batch norm and the convolution or linear layer
             before it as one layer in the inner loop, where that is the same up to rounding.
+        reuse_last: For objectives with `FixedSteps`: the evaluation of the last step of y serves
+            the model as well, by one backward pass for both, in the mode the model is in. Calls
+            are counted as ever. That last step moves what a store keeps, not this batch.
         start: For `AdversarialTraining`: y starts at the "clean" input, or at a "random" point of
             the ball.
     """
@@ -197,6 +198,7 @@ class InnerOptions:
     max_steps: int | None = None
     dropout: Literal["off", "on"] = "off"
     fold: bool = True
+    reuse_last: bool = False
     start: Literal["clean", "random"] = "clean"
 
     def __post_init__(self) -> None:
@@ -216,11 +218,12 @@ def check_inner(inner: object, takes: Collection[str]) -> None:
 
     Args:
         inner: What the user gave.
-        takes: Which of "measure", "dropout", "fold" and "start" mean something to who asks.
+        takes: Which of "measure", "dropout", "fold", "reuse_last" and "start" mean something to
+            who asks.
     """
     if not isinstance(inner, InnerOptions):
         raise TypeError(f"inner must be InnerOptions(...), not {type(inner).__name__}")
-    for name in {"measure", "dropout", "fold", "start"} - set(takes):
+    for name in {"measure", "dropout", "fold", "reuse_last", "start"} - set(takes):
         if getattr(inner, name) != getattr(InnerOptions, name):
             raise ValueError(
                 f"{name}={getattr(inner, name)!r} means nothing here: leave it out (InnerOptions "
@@ -480,45 +483,3 @@ def go_to_average(optimizer: Optimizer) -> bool:
     with torch.no_grad():
         tensors.copy_(params, answer)
     return True
-
-
-# Rows that leave.
-
-_ELEMENTWISE = (
-    *(torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop),
-    *(torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam),
-    *(torch.optim.Rprop, torch.optim.ASGD),
-)
-
-
-def check_cuttable(optimizer: Optimizer) -> None:
-    """Raise unless rows can leave the optimizer one by one."""
-    name = type(optimizer).__name__
-    if isinstance(optimizer, PlayerOptimizer):
-        if optimizer.uses_gradient_norm and not optimizer.param_groups[0]["rowwise"]:
-            raise ValueError(
-                f"per_sample=True stops samples one by one, and this {name} ties them together: "
-                "construct it with rowwise=True"
-            )
-    elif not isinstance(optimizer, _ELEMENTWISE):
-        raise ValueError(
-            f"per_sample=True takes finished samples out of the y optimizer, and {name} is not "
-            "known to treat every entry by itself: use Adam, SGD or one of neada.optim with "
-            "rowwise=True"
-        )
-
-
-def cut_to_rows(optimizer: Optimizer, y: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of y as a new leaf, and its optimizer with what it remembers about them."""
-    smaller = y.detach()[rows].requires_grad_()
-    smaller.grad = None if y.grad is None else y.grad[rows]
-    optimizer.param_groups[0]["params"] = [smaller]
-    memory = optimizer.state.pop(y, None)
-    if memory is not None:
-        optimizer.state[smaller] = {
-            name: entry[rows] if getattr(entry, "shape", None) == y.shape else entry
-            for name, entry in memory.items()
-        }
-    if isinstance(optimizer, PlayerOptimizer):
-        optimizer.keep_rows(rows)
-    return smaller

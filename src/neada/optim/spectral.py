@@ -37,6 +37,7 @@ __all__ = ["SPG"]
 _SHORTEST, _LONGEST = 0.05, 20.0  # times the first step
 _TOLERANCE = 10.0  # rounding units by which a value may be worse than the best
 _NOISE = 100.0  # rounding units of the gradient in which a probe sees no curvature
+_SMALL_GAIN = 0.01  # of all that was gained
 _PROBE_LENGTH, _PROBE_GROWTH = 1e-3, 10.0
 
 
@@ -181,6 +182,8 @@ class SPG(PlayerOptimizer):
             "best_value": math.inf,
             "has_base": 0.0,
             "was_outside": 0.0,
+            "gained": 0.0,
+            "stale": 0.0,
         }
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
@@ -202,6 +205,7 @@ class SPG(PlayerOptimizer):
             accepted, rejected = True, False
         self._choose_step(active, numbers, move, accepted & has_base, rejected)
         if self.keeps_best:
+            self._count_stale(active, numbers, where(accepted, best, numbers["best_value"]))
             numbers["best_value"] = where(accepted, best, numbers["best_value"])
             numbers["was_outside"] = where(accepted, self._per_row(0.0), numbers["was_outside"])
         numbers["has_base"] = where(accepted, self._per_row(1.0), numbers["has_base"])
@@ -211,6 +215,30 @@ class SPG(PlayerOptimizer):
         self._probe(active, numbers, points, grads)
         tensors.add_scaled_(active.params, grads, -where(active.moving, numbers["step"], 0.0))
         self._project(active)
+
+    @property
+    def stalled(self) -> Flag:
+        """Where the last steps gained next to nothing, so that more of them are not worth it.
+
+        At a kink of the objective the gradient stays large and steps are halved without end. True
+        after two steps that each gained less than a hundredth of all that was gained, or after four
+        where nothing was.
+        """
+        numbers = self._saved_numbers()
+        if "stale" not in numbers:
+            return False
+        stalled: Flag = numbers["stale"] >= where(numbers["gained"] > 0.0, 2.0, 4.0)
+        return stalled
+
+    def _count_stale(self, active: Active, numbers: dict[str, Any], best: Scalar) -> None:
+        """Count the steps since the last gain that can be seen."""
+        before = numbers["best_value"]
+        known = active.moving & is_finite(before) & is_finite(best)
+        gain = where(known, before - best, 0.0)
+        gained = numbers["gained"] + gain
+        fresh = gain > _SMALL_GAIN * gained
+        numbers["stale"] = where(known, where(fresh, 0.0, numbers["stale"] + 1.0), numbers["stale"])
+        numbers["gained"] = gained
 
     def _choose_step(
         self,

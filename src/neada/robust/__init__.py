@@ -23,7 +23,7 @@ achieved against every shift of the distribution.
 from neada.robust.adversarial import AdversarialTraining
 from neada.robust.certificate import Certificate, certificate
 from neada.robust.group import GroupDRO
-from neada.robust.objective import Perturbed, RobustInfo
+from neada.robust.records import Perturbed, RobustInfo
 from neada.robust.store import PerturbationStore
 from neada.robust.wrm import WRM
 

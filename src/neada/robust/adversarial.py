@@ -84,7 +84,7 @@ class AdversarialTraining(InputObjective):
         *,
         y_optimizer: MakeOptimizer | None = None,
         stopping: StoppingRule | None = None,
-        per_sample: bool = False,
+        per_sample: bool | None = None,
         store: PerturbationStore | None = None,
         batch_norm: BatchNorm = "frozen",
         bounds: Bounds | None = None,
@@ -92,7 +92,7 @@ class AdversarialTraining(InputObjective):
     ) -> None:
         check_number("eps", eps)
         check_choice("norm", norm, ("l2", "linf", "l1"))
-        check_inner(inner, takes=("measure", "dropout", "fold", "start"))
+        check_inner(inner, takes=("measure", "dropout", "fold", "reuse_last", "start"))
         if inner.start == "random" and store is not None:
             raise ValueError("a start is either random or stored: use start='clean' with a store")
         self.eps = eps

@@ -17,8 +17,9 @@ from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
 from neada.optim.mirror import ExponentiatedGradient
-from neada.robust.objective import MAX_INNER_STEPS, Joint, RobustInfo
+from neada.robust.objective import MAX_INNER_STEPS
 from neada.robust.problem import Loss, check_model, checked_groups, sample_losses, unreduced
+from neada.robust.records import Joint, RobustInfo
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure

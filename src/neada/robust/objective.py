@@ -2,9 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -20,8 +20,8 @@ from neada.inner import (
     Counters,
     InnerLoop,
     InnerOptions,
+    InnerResult,
     backward,
-    check_cuttable,
 )
 from neada.optim.base import PlayerOptimizer
 from neada.robust.problem import (
@@ -37,128 +37,17 @@ from neada.robust.problem import (
     sample_losses,
     unreduced,
 )
-from neada.robust.samples import Samples, check_y_optimizer
+from neada.robust.records import Joint, Perturbed, RobustInfo
+from neada.robust.samples import Samples, check_cuttable, check_y_optimizer
 from neada.robust.store import PerturbationStore
 from neada.sets import Box, Set
-from neada.steppers.base import Closure, StepInfo, check_descends
-from neada.stopping import StoppingRule
+from neada.steppers.base import check_descends
+from neada.stopping import FixedSteps, StoppingRule
 
-__all__ = ["MAX_INNER_STEPS", "InputObjective", "Joint", "Perturbed", "RobustInfo"]
+__all__ = ["MAX_INNER_STEPS", "InputObjective"]
 
 MAX_INNER_STEPS = 100
 """The usual cap of an objective's inner loop."""
-
-
-@dataclass(frozen=True)
-class RobustInfo:
-    """What one step of robust training saw and spent.
-
-    Attributes:
-        loss: The mean loss of the batch at the worst y found.
-        value: The same with the penalty or regularizer: what y maximizes.
-        perturbation: How far y is from the clean point: the mean Euclidean distance over the
-            samples, whatever the norm of a ball, or that of the group weights from the frequencies.
-        grad_sq_x: The squared norm of the x gradient.
-        grad_sq_y: The squared norm of the last gradient mapping of y, as the rule saw it; with
-            `per_sample` the mean over the samples.
-        calls_x: x gradients evaluated in this step.
-        calls_y: y gradients evaluated in this step.
-        calls_value: Evaluations without a gradient in this step.
-        samples_x: Samples that the x gradients looked at.
-        samples_y: Samples that the y gradients looked at.
-        inner_steps: Steps of y.
-        stop_reason: Why the inner loop stopped.
-    """
-
-    loss: float
-    value: float
-    perturbation: float
-    grad_sq_x: float
-    grad_sq_y: float
-    calls_x: int
-    calls_y: int
-    calls_value: int
-    samples_x: int
-    samples_y: int
-    inner_steps: int
-    stop_reason: str
-
-    @classmethod
-    def of_step(
-        cls, info: StepInfo, num_samples: int, *, loss: float, value: float, perturbation: float
-    ) -> "RobustInfo":
-        """What a stepper reports, and what it does not know.
-
-        Args:
-            info: Of the stepper, whose every evaluation looked at the whole batch.
-            num_samples: In the batch.
-            loss: See the class.
-            value: See the class.
-            perturbation: See the class.
-        """
-        return cls(
-            loss=loss,
-            value=value,
-            perturbation=perturbation,
-            grad_sq_x=float(info.grad_sq_x),
-            grad_sq_y=float(info.grad_sq_y),
-            calls_x=info.calls_x,
-            calls_y=info.calls_y,
-            calls_value=info.calls_value,
-            samples_x=info.calls_x * num_samples,
-            samples_y=info.calls_y * num_samples,
-            inner_steps=info.inner_steps,
-            stop_reason=info.stop_reason or "one step with every batch",
-        )
-
-
-@dataclass(frozen=True)
-class Perturbed:
-    """A batch whose inputs have been made worse, and how.
-
-    Attributes:
-        inputs: The perturbed inputs, without graph.
-        targets: The targets as they were given.
-        perturbation: The mean Euclidean distance from the clean inputs.
-        penalty: The mean penalty of the perturbation; 0 where there is none.
-        grad_sq_y: The squared norm of the last gradient mapping, as the rule saw it.
-        calls_y: Gradients with respect to the inputs that were evaluated.
-        calls_value: Evaluations without a gradient.
-        samples_y: Samples that those gradients looked at.
-        inner_steps: Steps that were taken.
-        stop_reason: Why there were no more.
-    """
-
-    inputs: Tensor
-    targets: Any
-    perturbation: float
-    penalty: float
-    grad_sq_y: float
-    calls_y: int
-    calls_value: int
-    samples_y: int
-    inner_steps: int
-    stop_reason: str
-
-
-@dataclass(frozen=True)
-class Joint:
-    """One batch for a method that moves both players by one evaluation, such as `TiAda`.
-
-    Attributes:
-        y: The tensor that is maximized over.
-        y_set: Where it lives.
-        closure: The objective, for a stepper.
-        lr_scale: What y's learning rate is multiplied by.
-        finish: To be called after the step: keeps y where it persists, and returns the penalty
-            before the step and the perturbation after it.
-    """
-
-    y: Tensor
-    y_set: Set | None
-    closure: Closure
-    lr_scale: float
-    finish: Callable[[], tuple[float, float]]
 
 
 class InputObjective(Counted, ABC):
@@ -173,7 +62,7 @@ class InputObjective(Counted, ABC):
         loss: Loss,
         y_optimizer: MakeOptimizer | None,
         stopping: StoppingRule | None,
-        per_sample: bool,
+        per_sample: bool | None,
         store: PerturbationStore | None,
         batch_norm: BatchNorm,
         bounds: Bounds | None,
@@ -181,6 +70,7 @@ class InputObjective(Counted, ABC):
     ) -> None:
         check_model(model)
         check_choice("batch_norm", batch_norm, ("frozen", "batch"))
+        is_default = y_optimizer is None
         y_optimizer = self._default_optimizer if y_optimizer is None else y_optimizer
         if not callable(y_optimizer):
             raise TypeError(
@@ -191,12 +81,15 @@ class InputObjective(Counted, ABC):
         self.model = model
         self.loss_function = loss
         self.y_optimizer = y_optimizer
-        self.per_sample = per_sample
         self.batch_norm = batch_norm
         self.bounds = None if bounds is None else Box(*bounds)
         self.store = store
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.inner = InnerLoop(stopping, inner, MAX_INNER_STEPS)
+        self._all_but_last = _all_but_last(stopping, inner) if inner.reuse_last else None
+        one_by_one = is_default and self._values_are_own and inner.keep in ("auto", "nothing")
+        one_by_one = one_by_one and inner.measure != "batch"
+        self.per_sample = one_by_one if per_sample is None else per_sample
         self._check_fit(inner)
         self._folds = batch_norm == "frozen" and inner.fold
         self._sample_loss = unreduced(loss)
@@ -252,7 +145,8 @@ class InputObjective(Counted, ABC):
     @property
     def _values_are_own(self) -> bool:
         """Whether the value of a sample depends on it alone, and is the same when asked again."""
-        return self.batch_norm == "frozen" and self.inner.options.dropout == "off"
+        options = self.inner.options
+        return self.batch_norm == "frozen" and options.dropout == "off" and not options.reuse_last
 
     # What people call.
 
@@ -275,21 +169,20 @@ class InputObjective(Counted, ABC):
             NonFiniteGradient: The loss or a gradient is not finite; the parameters are untouched.
         """
         check_descends(x_optimizer)
-        worst = self.perturb(inputs, targets, ids)
         params = [
             p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad
         ]
         if not params:
             raise ValueError("the x optimizer has no parameter that requires a gradient")
-        x_optimizer.zero_grad()
-        loss = self._mean_loss(worst)
+        if self._all_but_last is not None:
+            worst, loss = self._both_gradients(x_optimizer, params, inputs, targets, ids)
+        else:
+            worst = self.perturb(inputs, targets, ids)
+            x_optimizer.zero_grad()
+            loss = self._mean_loss(worst)
+            _check_loss(loss)
+            backward(loss, params, self.grad_scaler)
         value = loss.item()
-        if not math.isfinite(value):
-            raise tensors.NonFiniteGradient(
-                f"the loss is {value}; nothing was changed: lower the learning rate or check the "
-                "data"
-            )
-        backward(loss, params, self.grad_scaler)
         grad_sq_x = float(tensors.squared_norm([p.grad for p in params if p.grad is not None]))
         if not math.isfinite(grad_sq_x):
             tensors.raise_non_finite([p.grad for p in params])
@@ -328,6 +221,17 @@ class InputObjective(Counted, ABC):
             ids: The samples' places in the perturbation store, if there is one.
         """
         before = (self.calls_y, self.calls_value, self.samples_y)
+        with self._climbed(inputs, targets, ids, self.inner) as (problem, samples, found):
+            worst = samples.answer()
+        if self.store is not None and ids is not None:
+            self.store.put(ids, worst - problem.clean)
+        return self._perturbed(worst, problem, found, before)
+
+    @contextmanager
+    def _climbed(
+        self, inputs: Tensor, targets: Any, ids: Tensor | None, loop: InnerLoop
+    ) -> Iterator[tuple[Problem, Samples, InnerResult]]:
+        """The samples of a batch after a loop over y; inside the block the model is as in there."""
         model = self._bare_model()
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
         with (
@@ -346,15 +250,57 @@ class InputObjective(Counted, ABC):
                 gap=self._gap if self._looks_at_gap else None,
                 grad_scaler=self.grad_scaler,
             )
-            found = self.inner.maximize(samples, self.outer_steps, self.counters)
-            worst = samples.answer()
+            yield problem, samples, loop.maximize(samples, self.outer_steps, self.counters)
+
+    @torch.inference_mode(False)
+    def _both_gradients(
+        self,
+        x_optimizer: Optimizer,
+        params: list[Tensor],
+        inputs: Tensor,
+        targets: Any,
+        ids: Tensor | None,
+    ) -> tuple[Perturbed, Tensor]:
+        """All inner steps but the last, then one evaluation for that one and for the model.
+
+        The gradients of the model are in place, y has taken its last step into the store, and what
+        is returned is the batch that was evaluated, and its mean loss.
+        """
+        assert self._all_but_last is not None
+        before = (self.calls_y, self.calls_value, self.samples_y)
+        with self._climbed(inputs, targets, ids, self._all_but_last) as (problem, samples, found):
+            pass
+        y = samples.y
+        self.counters.check_budget(2)
+        x_optimizer.zero_grad()
+        with torch.enable_grad():
+            losses = self._losses(self.model, y, targets)
+            _check_loss(losses.mean())
+            # The price is no function of the model: the mean value has the gradient of the loss.
+            values = self._values(y, losses, problem.clean)
+            y.grad = None
+            backward(values.mean(), [*params, y], self.grad_scaler)
+        self.counters.count("x", len(y))
+        if self.inner.options.measure != "batch" and y.grad is not None:
+            y.grad *= len(y)  # each sample maximizes its own value, not its share of the mean
+        worst = y.detach().clone()
+        grad_sq = samples.take(values.detach())
+        samples.move()
+        self.inner_steps += 1
         if self.store is not None and ids is not None:
-            self.store.put(ids, worst - problem.clean)
+            self.store.put(ids, samples.y.detach() - problem.clean)
+        found = InnerResult(grad_sq, found.steps + 1, str(self.inner.stopping))
+        return self._perturbed(worst, problem, found, before), losses.mean().detach()
+
+    def _perturbed(
+        self, worst: Tensor, problem: Problem, found: InnerResult, before: tuple[int, int, int]
+    ) -> Perturbed:
+        """A perturbed batch with what it cost since the counters were as before."""
         distance_sq = _distances_sq(worst, problem)
         grad_sq = found.grad_sq
         return Perturbed(
             worst,
-            targets,
+            problem.targets,
             distance_sq.sqrt().mean().item(),
             self._penalty(distance_sq.mean().item()),
             grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
@@ -515,6 +461,25 @@ def _distances_sq(y: Tensor, problem: Problem) -> Tensor:
     distances_sq = tensors.squared_distance([y], [problem.clean], rowwise=True)
     assert isinstance(distances_sq, Tensor)
     return distances_sq
+
+
+def _all_but_last(stopping: StoppingRule | None, inner: InnerOptions) -> InnerLoop:
+    """The loop without its last step, whose evaluation serves both players."""
+    if not isinstance(stopping, FixedSteps) or stopping.num_steps < 1:
+        raise ValueError(
+            "reuse_last=True needs to know which step is the last: use stopping=FixedSteps(n) with "
+            "at least one step"
+        )
+    rule = FixedSteps(stopping.num_steps - 1)
+    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), stopping.num_steps)
+
+
+def _check_loss(loss: Tensor) -> None:
+    if not math.isfinite(loss.item()):
+        raise tensors.NonFiniteGradient(
+            f"the loss is {loss.item()}; nothing was changed: lower the learning rate or check the "
+            "data"
+        )
 
 
 def _check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:

@@ -8,16 +8,16 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
-from neada.inner import Counters, backward, cut_to_rows
+from neada.inner import Counters, backward
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain, constraints
 from neada.optim.spectral import SPG
 from neada.robust.problem import Problem
-from neada.scalars import Scalar, all_finite
+from neada.scalars import Scalar, all_finite, is_finite, where
 from neada.sets import Set
 from neada.steppers.base import check_ascends
 
-__all__ = ["Gap", "Samples", "check_y_optimizer"]
+__all__ = ["Gap", "Samples", "check_cuttable", "check_y_optimizer", "cut_to_rows"]
 
 Gap = Callable[[Tensor, Tensor, Set], Tensor]
 
@@ -76,11 +76,24 @@ class Samples:
             total = values.mean() if self._of_mean else values.sum()
             self._y.grad = None
             backward(total, [self._y], self._grad_scaler)
-        self._counters.count("y", len(self._y))
-        self._values, self._moved = values.detach(), False
-        return self._mapping_sq()
+        return self.take(values.detach())
 
-    def _mapping_sq(self) -> Scalar:
+    @property
+    def y(self) -> Tensor:
+        """The samples that are still evaluated, as the leaf that the optimizer moves."""
+        return self._y
+
+    def take(self, values: Tensor) -> Scalar:
+        """Count an evaluation that left its gradient in `y.grad`, and measure that.
+
+        Args:
+            values: The objective of each sample there.
+        """
+        self._counters.count("y", len(self._y))
+        self._values, self._moved = values, False
+        return self._measure()
+
+    def _measure(self) -> Scalar:
         gradient = self._y.grad
         assert gradient is not None
         region = self._problem.region
@@ -88,18 +101,26 @@ class Samples:
         mapping = gradient
         # The sum of a half-precision gradient may overflow where no entry does.
         wide = torch.promote_types(gradient.dtype, torch.float32)
-        if region is not None and math.isfinite(gradient.sum(dtype=wide).item()):
-            if self._gap is not None:
-                gaps = self._gap(self._y.detach(), gradient, region)
-                return gaps if self.rows_leave else distributed.mean(gaps.mean().item(), self._y)
+        finite = math.isfinite(gradient.sum(dtype=wide).item())
+        stalled = self._optimizer.stalled if isinstance(self._optimizer, SPG) else False
+        if region is not None and finite and self._gap is None:
             mapping = region.gradient_mapping(self._y, gradient)
-        mapping_sq = tensors.squared_norm([mapping], rowwise=self.rows_leave)
-        if not self.rows_leave:
+        if region is not None and finite and self._gap is not None:
+            measured: Scalar = self._gap(self._y.detach(), gradient, region)
+            divisor = self._num_samples
+        else:
+            by_row = self.rows_leave or isinstance(stalled, Tensor)
+            measured = tensors.squared_norm([mapping], rowwise=by_row)
             divisor = 1 if self._of_mean else self._num_samples
-            mapping_sq = distributed.mean(mapping_sq / divisor, self._y)
-        if not all_finite(mapping_sq):
+        if isinstance(measured, Tensor):
+            # A sample that gains nothing any more is done, whatever its gradient.
+            measured = where(stalled & is_finite(measured), 0.0, measured)
+        if not self.rows_leave:
+            total = measured.sum().item() if isinstance(measured, Tensor) else measured
+            measured = distributed.mean(total / divisor, self._y)
+        if not all_finite(measured):
             tensors.raise_non_finite([gradient])
-        return mapping_sq
+        return measured
 
     def move(self) -> None:
         """One step of the optimizer with the gradient in `y.grad`."""
@@ -180,3 +201,45 @@ def check_y_optimizer(optimizer: object, y: Tensor) -> None:
             "the y optimizer has a set of its own: give the valid range as bounds=(low, high) to "
             "the objective instead, or use AdversarialTraining"
         )
+
+
+# Rows that leave.
+
+_ELEMENTWISE = (
+    *(torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop),
+    *(torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam),
+    *(torch.optim.Rprop, torch.optim.ASGD),
+)
+
+
+def check_cuttable(optimizer: Optimizer) -> None:
+    """Raise unless rows can leave the optimizer one by one."""
+    name = type(optimizer).__name__
+    if isinstance(optimizer, PlayerOptimizer):
+        if optimizer.uses_gradient_norm and not optimizer.param_groups[0]["rowwise"]:
+            raise ValueError(
+                f"per_sample=True stops samples one by one, and this {name} ties them together: "
+                "construct it with rowwise=True"
+            )
+    elif not isinstance(optimizer, _ELEMENTWISE):
+        raise ValueError(
+            f"per_sample=True takes finished samples out of the y optimizer, and {name} is not "
+            "known to treat every entry by itself: use Adam, SGD or one of neada.optim with "
+            "rowwise=True"
+        )
+
+
+def cut_to_rows(optimizer: Optimizer, y: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of y as a new leaf, and its optimizer with what it remembers about them."""
+    smaller = y.detach()[rows].requires_grad_()
+    smaller.grad = None if y.grad is None else y.grad[rows]
+    optimizer.param_groups[0]["params"] = [smaller]
+    memory = optimizer.state.pop(y, None)
+    if memory is not None:
+        optimizer.state[smaller] = {
+            name: entry[rows] if getattr(entry, "shape", None) == y.shape else entry
+            for name, entry in memory.items()
+        }
+    if isinstance(optimizer, PlayerOptimizer):
+        optimizer.keep_rows(rows)
+    return smaller

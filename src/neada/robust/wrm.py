@@ -52,7 +52,8 @@ class WRM(InputObjective):
         stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
             or t+1 steps.
         per_sample: Stop each sample by its own gradient and take it out of the batch that is
-            evaluated. Needs an optimizer that treats entries, or rows, by themselves.
+            evaluated. Needs an optimizer that treats entries, or rows, by themselves. By default
+            so with the default optimizer, unless samples depend on each other.
         store: Where perturbations are kept between epochs; y then starts at the clean input plus
             the stored perturbation, and `ids` must be passed.
         batch_norm: "frozen" lets normalization layers use their running statistics in the inner
@@ -87,14 +88,14 @@ class WRM(InputObjective):
         *,
         y_optimizer: MakeOptimizer | None = None,
         stopping: StoppingRule | None = None,
-        per_sample: bool = False,
+        per_sample: bool | None = None,
         store: PerturbationStore | None = None,
         batch_norm: BatchNorm = "frozen",
         bounds: Bounds | None = None,
         inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("gamma", gamma)
-        check_inner(inner, takes=("measure", "dropout", "fold"))
+        check_inner(inner, takes=("measure", "dropout", "fold", "reuse_last"))
         if inner.measure == "gap":
             raise ValueError("measure='gap' is about a ball: use 'sample' or 'batch' with a price")
         self.gamma = gamma

@@ -190,11 +190,12 @@ def train(
                 # A batch: the adversary, then the model.
                 inputs, targets, ids, group_ids = next(endless)
                 try:
-                    info = game.step(inputs, targets, ids, group_ids)
+                    for _ in range(game.replays):
+                        info = game.step(inputs, targets, ids, group_ids)
+                        meter.add(info)
                 except BudgetExhausted:
                     used_up = True
                     continue
-                meter.add(info)
                 if progress is not None:
                     part = _part(config, game, batches)
                     pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)

@@ -21,6 +21,7 @@ from neada.training.config import TrainConfig
 
 __all__ = [
     "STORE_FILE",
+    "Free",
     "Game",
     "Nested",
     "Objective",
@@ -36,6 +37,7 @@ STORE_FILE = "perturbations.npy"
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
 _TIADA_RATE = 0.1
+_REPLAYS = 4
 Objective: TypeAlias = InputObjective | robust.GroupDRO
 
 
@@ -53,6 +55,9 @@ class Game(ABC):
         model: The network.
         data: What it is trained on.
     """
+
+    replays: int = 1
+    """How often a batch is played before the next one."""
 
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
         make = tables.resolve(tables.OBJECTIVES[config.objective].function)
@@ -146,6 +151,23 @@ class Nested(Game):
         """Go on from a saved state."""
         self.objective.load_state_dict(state_dict["objective"])
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
+
+
+class Free(Nested):
+    """One evaluation gives a step of the model and one of each perturbation, which persist.
+
+    Every batch is played several times before the next one: the perturbation that the model meets
+    is that of the time before (Shafahi et al. 2019), or of the last epoch (Zheng et al. 2020).
+
+    Args:
+        config: What is asked for.
+        model: The network; it is evaluated in the mode it is in.
+        data: What it is trained on.
+    """
+
+    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
+        super().__init__(config, model, data)
+        self.replays = _REPLAYS if config.replays is None else config.replays
 
 
 class Together(Game):
@@ -270,6 +292,7 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
             max_steps=_MOST_INNER_STEPS,
             dropout=dropout,
             fold=not released,
+            reuse_last=config.reuse_last or config.method == "free",
             start="random" if config.random_start else "clean",
         ),
     }

@@ -1,0 +1,124 @@
+"""What robust training reports: a step, a perturbed batch, and a batch for both players at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from neada.sets import Set
+from neada.steppers.base import Closure, StepInfo
+
+__all__ = ["Joint", "Perturbed", "RobustInfo"]
+
+
+@dataclass(frozen=True)
+class RobustInfo:
+    """What one step of robust training saw and spent.
+
+    Attributes:
+        loss: The mean loss of the batch at the worst y found.
+        value: The same with the penalty or regularizer: what y maximizes.
+        perturbation: How far y is from the clean point: the mean Euclidean distance over the
+            samples, whatever the norm of a ball, or that of the group weights from the frequencies.
+        grad_sq_x: The squared norm of the x gradient.
+        grad_sq_y: The squared norm of the last gradient mapping of y, as the rule saw it; with
+            `per_sample` the mean over the samples.
+        calls_x: x gradients evaluated in this step.
+        calls_y: y gradients evaluated in this step.
+        calls_value: Evaluations without a gradient in this step.
+        samples_x: Samples that the x gradients looked at.
+        samples_y: Samples that the y gradients looked at.
+        inner_steps: Steps of y.
+        stop_reason: Why the inner loop stopped.
+    """
+
+    loss: float
+    value: float
+    perturbation: float
+    grad_sq_x: float
+    grad_sq_y: float
+    calls_x: int
+    calls_y: int
+    calls_value: int
+    samples_x: int
+    samples_y: int
+    inner_steps: int
+    stop_reason: str
+
+    @classmethod
+    def of_step(
+        cls, info: StepInfo, num_samples: int, *, loss: float, value: float, perturbation: float
+    ) -> "RobustInfo":
+        """What a stepper reports, and what it does not know.
+
+        Args:
+            info: Of the stepper, whose every evaluation looked at the whole batch.
+            num_samples: In the batch.
+            loss: See the class.
+            value: See the class.
+            perturbation: See the class.
+        """
+        return cls(
+            loss=loss,
+            value=value,
+            perturbation=perturbation,
+            grad_sq_x=float(info.grad_sq_x),
+            grad_sq_y=float(info.grad_sq_y),
+            calls_x=info.calls_x,
+            calls_y=info.calls_y,
+            calls_value=info.calls_value,
+            samples_x=info.calls_x * num_samples,
+            samples_y=info.calls_y * num_samples,
+            inner_steps=info.inner_steps,
+            stop_reason=info.stop_reason or "one step with every batch",
+        )
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """A batch whose inputs have been made worse, and how.
+
+    Attributes:
+        inputs: The perturbed inputs, without graph.
+        targets: The targets as they were given.
+        perturbation: The mean Euclidean distance from the clean inputs.
+        penalty: The mean penalty of the perturbation; 0 where there is none.
+        grad_sq_y: The squared norm of the last gradient mapping, as the rule saw it.
+        calls_y: Gradients with respect to the inputs that were evaluated.
+        calls_value: Evaluations without a gradient.
+        samples_y: Samples that those gradients looked at.
+        inner_steps: Steps that were taken.
+        stop_reason: Why there were no more.
+    """
+
+    inputs: Tensor
+    targets: Any
+    perturbation: float
+    penalty: float
+    grad_sq_y: float
+    calls_y: int
+    calls_value: int
+    samples_y: int
+    inner_steps: int
+    stop_reason: str
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One batch for a method that moves both players by one evaluation, such as `TiAda`.
+
+    Attributes:
+        y: The tensor that is maximized over.
+        y_set: Where it lives.
+        closure: The objective, for a stepper.
+        lr_scale: What y's learning rate is multiplied by.
+        finish: To be called after the step: keeps y where it persists, and returns the penalty
+            before the step and the perturbation after it.
+    """
+
+    y: Tensor
+    y_set: Set | None
+    closure: Closure
+    lr_scale: float
+    finish: Callable[[], tuple[float, float]]
