@@ -80,8 +80,8 @@ DIGITS = Task(
     every=10,
     pgd_every=1,
     max_steps=300,
-    eval_samples=2000,
-    pgd_samples=2000,
+    eval_samples=898,
+    pgd_samples=898,
     levels={"fgsm": (0.70, 0.78), "clipped": (0.80,), "pgd": (0.78,)},
     seeds=5,
 )
@@ -103,11 +103,12 @@ MNIST = Task(
 )
 QUICK = dataclasses.replace(
     DIGITS,
+    batch_size=32,
     every=4,
-    max_steps=16,
-    eval_samples=200,
+    max_steps=12,
+    eval_samples=100,
     pgd_samples=50,
-    levels={"fgsm": (0.2, 0.3), "clipped": (0.3,), "pgd": (0.99,)},
+    levels={"fgsm": (0.0,), "clipped": (0.0,), "pgd": (2.0,)},
     seeds=1,
     judge_steps=5,
     targets={ADAM15: (1.0, 1e9)},
@@ -353,12 +354,17 @@ def file_of(folder: Path, task: Task, name: str, seed: int) -> Path:
     return folder / f"robust_race_{task.data}_{'_'.join(words)}_{seed}.json"
 
 
+def is_finished(task: Task, curve: Curve) -> bool:
+    at_the_end = bool(curve.points) and curve.points[-1].steps >= task.max_steps
+    return curve.inner is not None and (at_the_end or curve.has_all(task))
+
+
 def run_into(folder: Path | None, task: Task, name: str, seed: int) -> Curve:
     """Run a contestant, or read it where it has been run; without a folder nothing is kept."""
     if folder is None:
         return run(task, CONTESTANTS[name], seed)
     path = file_of(folder, task, name, seed)
-    if path.exists() and (known := read(path)).inner is not None:
+    if path.exists() and is_finished(task, known := read(path, task)):
         return known
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -370,11 +376,26 @@ def run_into(folder: Path | None, task: Task, name: str, seed: int) -> Curve:
     return run(task, CONTESTANTS[name], seed, keep)
 
 
-def read(path: Path) -> Curve:
+def read(path: Path, task: Task) -> Curve:
+    """A run from its file, if it is one of this task."""
     content = files.read_json(path)
+    for name in ("data", "model", "gamma", "eps", "batch_size", "eval_samples", "pgd_samples"):
+        if content["task"][name] != getattr(task, name):
+            raise SystemExit(
+                f"{path} was run with {name} = {content['task'][name]}, not {getattr(task, name)}; "
+                "give another folder, or run it again"
+            )
     inner = content["inner"]
     points = [Point(**point) for point in content["points"]]
     return Curve(points, None if inner is None else Inner(**inner))
+
+
+def read_slow(task: Task, name: str) -> Curve:
+    """A slow loop as it was kept, at the present speed."""
+    path = file_of(RESULTS, task, name, seed=0)
+    if not path.exists():
+        raise SystemExit(f"{path} is missing; run the slow loops with --slow-loops")
+    return at_present_speed(task, name, read(path, task))
 
 
 def at_present_speed(task: Task, name: str, curve: Curve) -> Curve:
@@ -417,8 +438,7 @@ def all_curves(task: Task, seeds: int, folder: Path | None, slow_loops: bool) ->
             elif seed == 0 and slow_loops:
                 found.append(run_into(folder or RESULTS, task, name, seed))
             elif seed == 0:
-                known = read(file_of(RESULTS, task, name, seed))
-                found.append(at_present_speed(task, name, known))
+                found.append(read_slow(task, name))
     return curves
 
 

@@ -138,7 +138,7 @@ def figure_of(curves: Curves, task: Task) -> "plots.Figure":
             label = name.replace("`", "")
             style = plots.numbered_style(number)
             lines.append(plots.Curve(label, np.array(seconds), 100 * np.array(values), style))
-        levels = [(f"{100 * level:g} %", 100 * level) for level in task.levels[metric][-1:]]
+        levels = [("to be reached", 100 * level) for level in task.levels[metric]]
         panels.append(plots.Panel(title, lines, levels=levels))
     return plots.curves_figure(
         panels,
@@ -157,7 +157,7 @@ def figure_of(curves: Curves, task: Task) -> "plots.Figure":
 
 def section(task: Task, curves: Curves, seeds: int) -> list[str]:
     count = "1 seed" if seeds == 1 else f"{seeds} seeds"
-    held_out = "" if task.data == "mnist" else " (all that are held out: half of the data, 898)"
+    held_out = " (half of the data is held out)" if task.data == "digits" else ""
     pgd = (
         f"PGD looks at {task.pgd_samples} of them, every {task.pgd_every * task.every} steps."
         if task.pgd_samples < task.eval_samples
@@ -208,8 +208,8 @@ and train the network with Adam (learning rate 0.001). Nothing is tuned for a lo
 with Adam have its learning rate 0.01, the library's have none.
 
 - {adam15}: a new Adam with every batch, gradients of everything.
-- {released}: the loop of the scripts that the paper's authors released (Adam inside; the squared
-  gradient of the batch mean is at most 1/(t+1), or t steps).
+- {released}: the loop of the scripts that the paper's authors released, the same Adam until the
+  squared gradient of the batch mean is at most 1/(t+1), or for t steps.
 - Fast-AT: one signed step of 1.25 eps from a random start. Free-AT: every batch 4 times, each
   backward pass moves both players. They have a ball of the attack's size and norm where the
   others have a price per squared distance, so they train for the very attack that is measured.
@@ -225,8 +225,9 @@ serves both players is two, and samples that have left a batch are not counted.
 
 "Share of the gain" is how much of what spectral gradient steps per sample gain on the inner
 objective the loop's own adversary gains: loss minus price, or the loss within the ball for Fast-AT
-and Free-AT. The network is in evaluation mode there; {adam15} and {released} climb in training
-mode. The adversary of Free-AT is that of its last replay."""
+and Free-AT. The objective is that of the network in evaluation mode. The plain loops climb in
+training mode, as their authors' do, where batch norm has other statistics. The adversary of Free-AT
+is that of its last replay, that of the method "free" what it has stored for the images."""
 
 
 def page(tasks: list[Task], results: list[Curves], seeds: list[int]) -> str:
