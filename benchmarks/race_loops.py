@@ -63,7 +63,7 @@ class Loop(ABC):
         """Train on a batch."""
         worst = self.perturb(inputs, targets, ids)
         self.x_optimizer.zero_grad()
-        cross_entropy(self.model(worst), targets).backward()
+        cross_entropy(self.model(worst), targets).backward()  # type: ignore[no-untyped-call]
         self.x_optimizer.step()
         self.x_steps += 1
         self.calls += 1
@@ -83,7 +83,7 @@ class Adam15(Loop):
             optimizer.zero_grad()
             penalty = (y - inputs).square().flatten(1).sum(1).mean()
             objective = self.setting.gamma * penalty - cross_entropy(self.model(y), targets)
-            objective.backward()
+            objective.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             k += 1
             if self.enough(k, y):
@@ -164,7 +164,7 @@ class FreeAT(Loop):
         """One signed step from the gradient of both players, which leaves that of x behind."""
         eps = self.setting.eps
         delta = delta.clone().requires_grad_()
-        cross_entropy(self.model(inputs + delta), targets).backward()
+        cross_entropy(self.model(inputs + delta), targets).backward()  # type: ignore[no-untyped-call]
         assert delta.grad is not None
         return (delta.detach() + eps * delta.grad.sign()).clamp(-eps, eps)
 
@@ -187,9 +187,7 @@ class Inner:
     best: float
 
 
-def judge(
-    model: nn.Module, loop: Loop, clean: Tensor, targets: Tensor, ids: Tensor, num_steps: int = 100
-) -> Inner:
+def judge(model: nn.Module, loop: Loop, batch: tuple[Tensor, ...], num_steps: int = 100) -> Inner:
     """How good a loop's adversary is on a batch, against so many spectral gradient steps.
 
     The loss counts as the network in evaluation mode has it, whatever mode the loop climbs in.
@@ -198,12 +196,11 @@ def judge(
         model: The network that is attacked, a copy of the loop's; its mode is changed.
         loop: Whose adversary is judged. Its own network may have other batch-norm statistics
             afterwards.
-        clean: The inputs.
-        targets: Their labels.
-        ids: Their places in the training data.
+        batch: The inputs, their labels, and their places in the training data.
         num_steps: Of the spectral ascent.
     """
     model.eval()
+    clean, targets, ids = batch
     gamma, eps = loop.setting.gamma, loop.setting.eps
 
     def values(z: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ DEFAULT = "`WRM`"
 DIGITS = Task(
     data="digits",
     model="small-cnn",
-    gamma=8.0,
+    gamma=3.0,
     eps=0.1,
     batch_size=128,
     every=10,
@@ -82,7 +82,7 @@ DIGITS = Task(
     max_steps=300,
     eval_samples=898,
     pgd_samples=898,
-    levels={"fgsm": (0.70, 0.78), "clipped": (0.80,), "pgd": (0.78,)},
+    levels={"fgsm": (0.60, 0.72), "clipped": (0.80,), "pgd": (0.76,)},
     seeds=5,
 )
 MNIST = Task(
@@ -241,8 +241,9 @@ class Free(Loop):
 
     def perturb(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Tensor:
         """What is stored for the samples."""
-        store = self.game.objective.store
-        return inputs + store.get(ids).reshape(inputs.shape)
+        objective = self.game.objective
+        assert isinstance(objective, robust.WRM) and objective.store is not None
+        return inputs + objective.store.get(ids).reshape(inputs.shape)
 
 
 def calls_of(counters: Counters, batch_size: int) -> float:
@@ -296,7 +297,7 @@ def run(
         curve.points.append(Point(loop.x_steps, loop.calls, seconds, **accuracies))
         keep(curve)
     fixed = next(batches_of(task, dataset, seed + 1_000_000))
-    curve.inner = judge(copy.deepcopy(loop.model), loop, *fixed, num_steps=task.judge_steps)
+    curve.inner = judge(copy.deepcopy(loop.model), loop, fixed, task.judge_steps)
     keep(curve)
     return curve
 
@@ -330,7 +331,7 @@ def evaluate(
     """Accuracies on held-out samples."""
     part = dataset.splits.get("held-out", dataset.splits["test"])
     inputs, targets = (tensor[: task.eval_samples] for tensor in part)
-    batches = list(zip(inputs.split(250), targets.split(250), strict=True))
+    batches = data.Batches(inputs, targets, 250, shuffle=False)
     accuracy = functools.partial(attacks.robust_accuracy, model, eps=task.eps)
     plain = accuracy(batches, "fgsm")
     clipped = accuracy(batches, "fgsm", bounds=dataset.bounds)

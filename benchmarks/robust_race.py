@@ -16,6 +16,7 @@ import os
 import statistics
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -37,6 +38,9 @@ from race_runs import (
 )
 
 from neada import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The tables.
 
@@ -124,7 +128,7 @@ def gain(inner: Inner) -> float:
 # The figure.
 
 
-def figure_of(curves: Curves, task: Task) -> "plots.Figure":
+def figure_of(curves: Curves, task: Task) -> "Figure":
     """Accuracy over seconds, a panel for each attack; means over the seeds."""
     panels = []
     for metric, title in METRICS.items():
