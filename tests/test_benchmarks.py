@@ -1,24 +1,42 @@
-"""The benchmark of calls runs, and what it prints is computed from its own table."""
+"""The benchmarks run, what they print is computed from their tables, and rivals are as they say."""
 
+import dataclasses
+import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "minimax_calls.py"
+from neada import models, robust
+from neada.inner import InnerOptions
+from neada.stopping import FixedSteps
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_benchmark(
+    *arguments: str, script: str = "minimax_calls.py"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, str(BENCHMARKS / script), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
-def cells(page: str, heading: str, row: str) -> list[str]:
+def cells(page: str, heading: str, row: str, number: int = 0) -> list[str]:
+    """A row of a section, the first or a later one that begins so."""
     section = page.split(f"## {heading}")[1].split("\n## ")[0]
-    (line,) = (line for line in section.splitlines() if line.startswith(f"| {row} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+    lines = [line for line in section.splitlines() if line.startswith(f"| {row} |")]
+    return [cell.strip() for cell in lines[number].strip("|").split("|")][1:]
 
 
 def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> None:
@@ -66,3 +84,136 @@ def test_bad_arguments_are_refused() -> None:
     assert result.returncode == 2
     assert "--max-calls must be at least 1" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+RACE = ("Adam, 15 steps", "NeAda as released", "Fast-AT", "Free-AT, 4 replays", "`WRM`")
+
+
+def test_the_quick_race_has_every_loop_and_ratios_of_its_seconds(tmp_path: Path) -> None:
+    page_file, runs = tmp_path / "page.md", tmp_path / "runs"
+    arguments = ("--quick", "--write", str(page_file), "--runs", str(runs))
+    result = run_benchmark(*arguments, "--figures", str(tmp_path), script="robust_race.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    page = page_file.read_text()
+    assert result.stdout == page + "\n"
+    assert (tmp_path / "robust-race-digits.png").stat().st_size > 10_000
+    # Every accuracy is at least 0, so all arrive at the middle evaluation: 8 steps of x, with 15
+    # steps and one of y and x, one and one, and replays that serve both.
+    calls = [int(cells(page, "Digits", name)[0].split("(")[1].strip(")")) for name in RACE[:4]]
+    assert calls[0] == 8 * 16
+    assert 8 * 2 <= calls[1] <= 8 + 1 + sum(range(8))
+    assert calls[2:] == [16, 16]
+    seconds = {name: float(cells(page, "Digits", name)[0].split(" ")[0]) for name in RACE}
+    for name in RACE:
+        _, _, pgd, *ratios = cells(page, "Digits", name)
+        assert pgd == "-"
+        for rival, ratio in zip(RACE[:2], ratios, strict=True):
+            assert float(ratio) == pytest.approx(seconds[rival] / seconds[name], rel=0.02, abs=0.01)
+        clean, reached, best, relative, gain = map(float, cells(page, "Digits", name, 1))
+        assert relative == pytest.approx(reached / best, abs=2e-3)
+        assert gain == pytest.approx((reached - clean) / (best - clean), abs=0.05, rel=0.1)
+    against = float(cells(page, "Digits", "`WRM`")[3])
+    verdict = "target met" if against >= 1.0 else "missed"
+    assert f"target 1, goal 1e+09: **{verdict}**." in page
+    # Finished runs are read, not run again: the page is the same to the last digit of a second.
+    again = run_benchmark("--quick", "--runs", str(runs), script="robust_race.py")
+    assert again.stdout == result.stdout
+    kept = runs / "robust_race_digits_fast_at_0.json"
+    content = json.loads(kept.read_text())
+    assert [point["steps"] for point in content["points"]] == [4, 8, 12]
+
+
+@pytest.fixture
+def race_loops(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("race_loops")
+
+
+def small_problem() -> tuple[torch.nn.Module, tuple[Tensor, Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(6, 1, 8, 8, generator=generator)
+    targets = torch.randint(10, (6,), generator=generator)
+    return models.make("small-cnn", (1, 8, 8), 10, seed=0), (inputs, targets, torch.arange(6))
+
+
+def library_loop(model: torch.nn.Module, name: str) -> robust.WRM:
+    if name == "Released":
+        return robust.WRM.released(model, cross_entropy, 1.3, lr=0.01)
+    return robust.WRM(
+        model,
+        cross_entropy,
+        1.3,
+        y_optimizer=lambda params: torch.optim.Adam(params, lr=0.01, maximize=True),
+        stopping=FixedSteps(15),
+        batch_norm="batch",
+        inner=InnerOptions(measure="batch", dropout="on"),
+    )
+
+
+@pytest.mark.parametrize(("name", "num_steps"), [("Adam15", 2), ("Released", 8)])
+def test_the_slow_loops_do_what_the_library_does(
+    race_loops: ModuleType, name: str, num_steps: int
+) -> None:
+    # In float64: Adam makes steps of the rounding errors of a bias before batch norm.
+    (model, (inputs, targets, ids)), (other, _) = small_problem(), small_problem()
+    model, other, inputs = model.double(), other.double(), inputs.double()
+    theirs = getattr(race_loops, name)(model, race_loops.Setting(gamma=1.3, eps=0.1))
+    ours = library_loop(other, name)
+    x_optimizer = torch.optim.Adam(other.parameters(), lr=1e-3)
+    for _ in range(num_steps):
+        theirs.step(inputs, targets, ids)
+        ours.step(x_optimizer, inputs, targets)
+    assert theirs.x_steps == num_steps
+    assert theirs.calls == ours.calls_x + ours.calls_y > 2 * num_steps
+    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+
+
+def test_the_loops_with_a_ball_stay_in_it_and_count(race_loops: ModuleType) -> None:
+    for name, x_steps, calls in (("FastAT", 1, 2), ("FreeAT", 4, 8)):
+        model, batch = small_problem()
+        loop = getattr(race_loops, name)(model, race_loops.Setting(gamma=1.3, eps=0.1))
+        loop.step(*batch)
+        assert (loop.x_steps, loop.calls) == (x_steps, calls)
+        moved = (loop.perturb(*batch) - batch[0]).abs()
+        assert 0.0 < float(moved.max()) <= 0.1 + 1e-6
+
+
+def test_the_judge_finds_the_maximum_of_every_row(race_loops: ModuleType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    center = torch.randn(5, 4, generator=generator, dtype=torch.float64)
+    curvature = 10.0 ** torch.linspace(-0.5, 0.5, 4, dtype=torch.float64)
+
+    def values(z: Tensor) -> Tensor:
+        return -(curvature * (z - center).square()).sum(1)
+
+    start = torch.zeros_like(center)
+    found = race_loops.spectral_ascent(values, start, 0.5, 100)
+    torch.testing.assert_close(found, torch.zeros_like(found), rtol=0.0, atol=1e-10)
+    boxed = race_loops.spectral_ascent(values, start, 0.5, 100, lambda z: z.clamp(-0.3, 0.3))
+    torch.testing.assert_close(boxed, values(center.clamp(-0.3, 0.3)), rtol=0.0, atol=1e-10)
+
+
+def test_an_accuracy_is_reached_in_the_middle_of_three_and_other_runs_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    runs: Any = importlib.import_module("race_runs")
+    pgd = [0.5, None, 0.7, None, 0.9]
+    accuracies = [0.1, 0.9, 0.2, 0.6, 0.7]
+    curve = runs.Curve(
+        [
+            runs.Point(10 * i, 20.0 * i, float(i), 1.0, accuracy, accuracy, pgd[i])
+            for i, accuracy in enumerate(accuracies)
+        ]
+    )
+    assert curve.arrival("fgsm", 0.39).steps == 10
+    assert curve.arrival("fgsm", 0.5).steps == 20
+    assert curve.arrival("fgsm", 0.6) is None
+    assert curve.arrival("pgd", 0.7 - 1e-9).seconds == 2.0
+    task = dataclasses.asdict(runs.QUICK) | {"gamma": 5.0}
+    kept = tmp_path / "run.json"
+    kept.write_text(json.dumps({"task": task, "points": [], "inner": None}))
+    with pytest.raises(SystemExit, match="was run with gamma = 5.0, not"):
+        runs.read(kept, runs.QUICK)
