@@ -25,7 +25,8 @@ SYNTHETIC = [
         "--eval-eps",
         "0.3,0.5",
     ),
-    *("--method", "gdmax", "--inner-steps", "2", "--lr-y", "0.05"),
+    *("--method", "gdmax", "--inner-steps", "2", "--y-optimizer", "adam"),
+    *("--lr-y", "0.05"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -131,7 +132,7 @@ def test_resuming_where_nothing_is_begins_and_says_so(
     [
         (["--data", "mnits"], "did you mean 'mnist'?"),
         (["--model", "cn"], "did you mean 'cnn'?"),
-        (["--method", "adam-15"], "--method must be one of 'neada', 'gdmax', 'tiada'"),
+        (["--method", "adam-15"], "--method must be one of 'neada', 'gdmax', 'free', 'tiada'"),
         (["--y-optimizer", "adm"], "there is no --y-optimizer 'adm'; did you mean 'adam'?"),
         (["--inner-steps", "3"], "--inner-steps 3 is for method 'gdmax', and not for 'neada'"),
         (["--objective", "wmr"], "did you mean 'wrm'?"),

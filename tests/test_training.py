@@ -46,6 +46,8 @@ def tiny_data(bounds: tuple[float, float] | None = None) -> Dataset:
 
 
 def config(**changes: Any) -> TrainConfig:
+    if changes.get("method") == "tiada":
+        changes.setdefault("y_optimizer", None)
     return dataclasses.replace(SMALL, **{"max_calls": 120, **changes})
 
 
@@ -113,6 +115,7 @@ def test_group_training_without_a_regularizer_is_exponentiated_gradient() -> Non
             method="gdmax",
             inner_steps=1,
             x_optimizer="sgd",
+            y_optimizer=None,
             lr_y=None,
             regularizer="none",
             max_calls=40,
@@ -625,7 +628,10 @@ def test_a_tensorboard_log_on_a_full_disk_warns_once(
     ("fields", "sentence"),
     [
         ({"method": "neda"}, "there is no method 'neda'; did you mean 'neada'?"),
-        ({"method": "adam-15"}, "method must be one of 'neada', 'gdmax', 'tiada', got 'adam-15'"),
+        (
+            {"method": "adam-15"},
+            "method must be one of 'neada', 'gdmax', 'free', 'tiada', got 'adam-15'",
+        ),
         ({"y_optimizer": "adm"}, "there is no y_optimizer 'adm'; did you mean 'adam'?"),
         ({"method": "gdmax", "inner_steps": 0}, "inner_steps must be a whole number at least 1"),
         ({"inner_steps": 3}, "inner_steps=3 is for method 'gdmax', and not for 'neada'"),
@@ -674,7 +680,7 @@ def test_a_config_that_makes_no_sense_is_one_sentence(
 
 
 def test_a_config_survives_json() -> None:
-    asked = TrainConfig(data="synthetic", eval_eps=(0.1, 0.5), lr_y=0.08)
+    asked = TrainConfig(data="synthetic", eval_eps=(0.1, 0.5), lr_x=0.08)
     assert TrainConfig.from_dict(json.loads(json.dumps(dataclasses.asdict(asked)))) == asked
     assert asked.max_calls == 1000 and asked.model_name == "mlp"
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag, Scalar, all_finite, all_true, is_finite, where
-from neada.tensors import clone, copy_
+from neada.tensors import NonFiniteGradient, clone, copy_
 
 __all__ = ["Closure", "Objective", "restore_on_error"]
 
@@ -66,7 +66,7 @@ class Objective:
             return value
         if all_true(is_finite(value) | can_go_back):
             return where(is_finite(value), value, math.inf)
-        raise FloatingPointError(
+        raise NonFiniteGradient(
             "the objective is not finite at the current point; nothing was changed"
         )
 
