@@ -55,7 +55,8 @@ def solve_rows_left(
     for place, i in enumerate(left):
         share = (max_calls - spent) // (len(left) - place)
         if share < 1:
-            break
+            together.status[i], together.message[i] = Status.BUDGET, Status.BUDGET.value
+            continue
         row = torch.arange(len(leaves[0]), device=leaves[0].device) == i
         kept = tensors.clone(leaves)
         with torch.no_grad():
