@@ -344,8 +344,9 @@ class Solve:
 
     def is_at_precision(self, norm: Scalar) -> Flag:
         """Whether the tolerance is below what gradients can show here, and the norms are not."""
-        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * self.size()
-        return (floor > self.tol) & (norm <= _NEAR * floor)
+        size = self.size()
+        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * size
+        return (floor > self.tol) & (norm <= _NEAR * floor) & (size <= _OUT * self.start_size)
 
     def y_is_no_maximum(self) -> Flag:
         """Whether f curves upwards in y at the answer, along the entries that are free to move."""
