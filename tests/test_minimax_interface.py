@@ -271,6 +271,9 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
             "a method given as a function takes no options",
         ),
         ({"options": {"thta": 1.0}}, ValueError, "has no option 'thta'; did you mean 'theta'"),
+        ({"rowwise": "yes"}, ValueError, "rowwise must be one of True, False"),
+        ({"progress": "x"}, ValueError, "progress must be one of True, False"),
+        ({"x0": [1.0, [2.0, 3.0]]}, ValueError, "x0 is a list of lists of unequal lengths"),
         ({"options": {"history": "a"}}, ValueError, "history must be a whole number"),
         ({"options": {"history": 2.5}}, ValueError, "history must be a whole number"),
         ({"method": "adam", "options": {"lr_x": -1}}, ValueError, "lr_x must be a number greater"),
@@ -384,3 +387,8 @@ def test_make_stepper_says_what_is_wrong(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         make_stepper(method, players, options)
+
+
+def test_it_works_where_gradients_are_off() -> None:
+    with torch.no_grad():
+        assert minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0).success

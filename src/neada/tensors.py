@@ -48,7 +48,13 @@ _ROW_CHUNK = 1 << 16  # where a piece needs several copies
 
 
 class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
-    """A gradient had an infinite or undefined entry; no parameter was changed."""
+    """A gradient or a value was infinite or undefined; no parameter was changed.
+
+    Attributes:
+        rows: A flag for every row, true where that was so; None if it is not known.
+    """
+
+    rows: Tensor | None = None
 
 
 def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:

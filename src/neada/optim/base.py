@@ -267,7 +267,7 @@ class PlayerOptimizer(Optimizer):
         if group["rowwise"] and not constraint.separable_over_rows:
             raise ValueError(
                 f"{constraint!r} ties the rows together, so rowwise=True cannot treat them as "
-                "separate problems: use per_sample=True on the set"
+                "separate problems: use a set with per_sample=True, or a Box"
             )
         constraint.validate(group["params"])
 

@@ -15,7 +15,17 @@ from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective, restore_on_error
-from neada.scalars import Flag, Scalar, all_true, is_finite, maximum, minimum, where
+from neada.scalars import (
+    Flag,
+    Scalar,
+    all_true,
+    any_true,
+    is_finite,
+    maximum,
+    minimum,
+    negate,
+    where,
+)
 from neada.sets import Set
 
 __all__ = ["Backtracking", "LineSearch", "StochasticLineSearch"]
@@ -76,10 +86,13 @@ class LineSearch(PlayerOptimizer):
                 if all_true(passed):
                     break
             else:
-                if not all_true(passed | is_finite(trial)):
-                    raise FloatingPointError(
+                bad = negate(passed | is_finite(trial))
+                if any_true(bad):
+                    error = tensors.NonFiniteGradient(
                         "the objective is not finite at any trial point; nothing was changed"
                     )
+                    error.rows = bad if isinstance(bad, Tensor) else None
+                    raise error
         return step, passed
 
     @abstractmethod

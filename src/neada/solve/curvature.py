@@ -1,4 +1,4 @@
-"""Whether an answer is a maximum in y: the curvature of f along the tensors that are free."""
+"""Whether an answer is a maximum in y: the curvature of f along the entries that are free."""
 
 import torch
 from torch import Tensor
@@ -7,13 +7,15 @@ from neada import tensors
 from neada.scalars import Flag, Scalar, all_true, any_true, maximum, sqrt
 from neada.sets import Set
 
-__all__ = ["curves_upwards", "is_inside"]
+__all__ = ["curves_upwards", "free_entries"]
 
 _ITERATIONS = 12
 _DIRECTIONS = 4
 
 
-def curves_upwards(value: Tensor, params: list[Tensor], rowwise: bool = False) -> Flag:
+def curves_upwards(
+    value: Tensor, params: list[Tensor], masks: list[Tensor], rowwise: bool = False
+) -> Flag:
     """Whether a function curves upwards along some direction; one answer per row, with rows.
 
     Power iterations with exact Hessian-vector products, shifted so that they look for the largest
@@ -23,16 +25,24 @@ def curves_upwards(value: Tensor, params: list[Tensor], rowwise: bool = False) -
     Args:
         value: The function with its graph; one value per row, with rows.
         params: The tensors it is a function of.
+        masks: Which of their entries are free to move; directions have zeros elsewhere.
         rowwise: Every row is its own problem.
     """
     nowhere: Flag = torch.zeros_like(value, dtype=torch.bool) if rowwise else False
     grads = torch.autograd.grad(value.sum(), params, create_graph=True, allow_unused=True)
-    used = [(g, p) for g, p in zip(grads, params, strict=True) if g is not None and g.requires_grad]
+    used = [
+        (g, p, mask)
+        for g, p, mask in zip(grads, params, masks, strict=True)
+        if g is not None and g.requires_grad
+    ]
     if not used:
         return nowhere  # linear in y
-    gradient, point = [g for g, _ in used], [p for _, p in used]
+    gradient, point, free = ([entry[i] for entry in used] for i in range(3))
     generator = torch.Generator().manual_seed(0)
-    v = [torch.randn(p.shape, generator=generator, dtype=p.dtype).to(p.device) for p in point]
+    v = [
+        torch.randn(p.shape, generator=generator, dtype=p.dtype).to(p.device) * mask
+        for p, mask in zip(point, free, strict=True)
+    ]
     shift: Scalar = 0.0
     found = nowhere
     for _ in range(_ITERATIONS):
@@ -42,7 +52,8 @@ def curves_upwards(value: Tensor, params: list[Tensor], rowwise: bool = False) -
         along = torch.stack([(g * d).sum() for g, d in zip(gradient, v, strict=True)]).sum()
         products = torch.autograd.grad(along, point, retain_graph=True, allow_unused=True)
         image = [
-            torch.zeros_like(p) if h is None else h for h, p in zip(products, point, strict=True)
+            torch.zeros_like(p) if h is None else h * mask
+            for h, p, mask in zip(products, point, free, strict=True)
         ]
         length = sqrt(tensors.squared_norm(image, rowwise))
         found = found | (tensors.dot(v, image, rowwise) > 1e-6 * length)
@@ -56,22 +67,31 @@ def curves_upwards(value: Tensor, params: list[Tensor], rowwise: bool = False) -
     return found
 
 
-def is_inside(params: list[Tensor], home: Set, rowwise: bool = False) -> Flag:
-    """Whether small moves in a few random directions stay in a set; one answer per row, with rows.
+def free_entries(param: Tensor, home: Set | None, rowwise: bool = False) -> Tensor:
+    """Which entries of a tensor small moves leave in its set: 1 for those, 0 for the others.
+
+    On a box each entry is free or at its bound. On other sets all are free inside, which is tried
+    by a few random moves, and none on the border, where curvature alone proves nothing.
 
     Args:
-        params: The tensors that live there, jointly.
-        home: The set.
+        param: The tensor.
+        home: Where it lives; None for everywhere.
         rowwise: Every row is its own problem.
     """
+    point = param.detach()
+    if home is None:
+        return torch.ones_like(point)
+    size = max(1e-6, 8.0 * torch.finfo(point.dtype).eps) * (1.0 + point.abs())
+    if home.elementwise:
+        moves = [point + size, point - size]
+        stays = [home.project(moved) == moved for moved in moves]
+        return (stays[0] & stays[1]).to(point.dtype)
     generator = torch.Generator().manual_seed(0)
-    point = [p.detach() for p in params]
     inside: Flag = True
     for _ in range(_DIRECTIONS):
-        moved = [
-            p + 1e-6 * (1.0 + p.abs()) * torch.randn(p.shape, generator=generator).to(p)
-            for p in point
-        ]
-        apart = tensors.squared_distance(moved, home.project(moved), rowwise)
+        moved = point + size * torch.randn(point.shape, generator=generator).to(point)
+        apart = tensors.squared_distance([moved], [home.project(moved)], rowwise)
         inside = inside & (apart == 0.0)
-    return inside
+    if isinstance(inside, Tensor):
+        return torch.ones_like(point) * inside.reshape(-1, *[1] * (point.dim() - 1))
+    return torch.full_like(point, float(inside))

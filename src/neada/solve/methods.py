@@ -184,8 +184,6 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 
 # Nested methods: they need to know nothing.
 
-_MAX_INNER_STEPS = 300  # of the default with rows, after which a row is solved by itself
-
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
 def _neada(
@@ -209,10 +207,16 @@ def _neada(
         _quasi_newton(players, "x", history or 20),
         _quasi_newton(players, "y", history or 20),
         stopping.RelativeAccuracy(theta, floor),
-        inner=InnerOptions(min_steps=0, max_steps=_MAX_INNER_STEPS),
+        inner=InnerOptions(min_steps=0, max_steps=_num_inner_steps(players)),
         deterministic=True,
         rowwise=players.rowwise,
     )
+
+
+def _num_inner_steps(players: Players) -> int:
+    """Of the default with rows, after which a row is solved by itself: all others wait for it."""
+    size = sum(p[0].numel() for p in players.y)
+    return min(max(10 * size, 50), 300)
 
 
 def _quasi_newton(players: Players, player: str, history: int) -> optim.PlayerOptimizer:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_number
+from neada.checks import check_choice, check_number
 from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import MinimaxResult
@@ -144,6 +144,8 @@ def minimax(
         (True, 0.5, 0.5)
     """
     check_arguments(tol, max_calls, noise, seed, callback)
+    check_choice("rowwise", rowwise, (True, False))
+    check_choice("progress", progress, (True, False))
     kind = common_kind(x0=x0, y0=y0)
     x, y = read_form(x0, "x0", kind), read_form(y0, "y0", kind)
     if rowwise:
@@ -168,11 +170,12 @@ def minimax(
         patience=patience,
         fail_at_cap=two_stages,
     )
-    result = solve.run(callback, progress)
-    if not two_stages:
-        return result
     alone = players._replace(rowwise=False)
-    return solve_rows_left(
-        *(result, fun, x, y, start, lambda: make_stepper(method, alone, options)),
-        *(max_calls, callback, progress),
-    )
+    with torch.enable_grad():
+        result = solve.run(callback, progress)
+        if not two_stages:
+            return result
+        return solve_rows_left(
+            *(result, fun, x, y, start, lambda: make_stepper(method, alone, options)),
+            *(max_calls, callback, progress),
+        )

@@ -260,7 +260,7 @@ def _read(point: Any, name: str, parts: _Parts) -> tuple[_Build, _Build]:
     if isinstance(point, list):
         try:
             array = torch.tensor(point, dtype=torch.float64, device=device)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{name} is a list of lists of unequal lengths") from error
         return _leaf(array, parts, Tensor.tolist, name)
     raise TypeError(

@@ -52,20 +52,24 @@ def solve_rows_left(
         for name in ("calls_x", "calls_y", "calls_value", "outer_steps", "inner_steps")
     }
     spent = together.total_calls
+    answers = tensors.clone(leaves)
+    again = torch.zeros(len(leaves[0]), dtype=torch.bool, device=leaves[0].device)
+    again[left] = True
+    with torch.no_grad():
+        tensors.blend_(leaves, start, again)  # those that ran away would be in every norm
     for place, i in enumerate(left):
         share = (max_calls - spent) // (len(left) - place)
         if share < 1:
-            break
+            together.status[i], together.message[i] = Status.BUDGET, Status.BUDGET.value
+            continue
         row = torch.arange(len(leaves[0]), device=leaves[0].device) == i
-        kept = tensors.clone(leaves)
-        with torch.no_grad():
-            tensors.blend_(leaves, start, row)
         stepper = make_stepper()
         stepper.max_calls = share
         solve = Solve(_of_row(fun, i), _moving(x, row), _moving(y, row), stepper, together.tol)
         alone = solve.run(callback, progress)
         with torch.no_grad():
-            tensors.blend_(leaves, kept, ~row)
+            tensors.blend_(answers, leaves, row)
+            tensors.blend_(leaves, start, row)
         spent += alone.total_calls
         for name in total:
             total[name] += getattr(alone, name)
@@ -73,6 +77,8 @@ def solve_rows_left(
             getattr(together, name)[i] = getattr(alone, name)
         if alone.status is Status.INTERRUPTED:
             break
+    with torch.no_grad():
+        tensors.copy_(leaves, answers)
     return replace(together, x=x.give_back(x.leaves), y=y.give_back(y.leaves), **total)
 
 

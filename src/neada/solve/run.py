@@ -13,14 +13,16 @@ from neada import tensors
 from neada.inner import BudgetExhausted, NoProgress
 from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, maximum, minimum, sqrt, where
 from neada.sets import Product, Set, WholeSpace
-from neada.solve.curvature import curves_upwards, is_inside
+from neada.solve.curvature import curves_upwards, free_entries
 from neada.solve.points import Form
 from neada.solve.result import History, MinimaxResult, Status, plain, worst
 from neada.steppers import StepInfo, Stepper
+from neada.tensors import NonFiniteGradient
 
 __all__ = ["PATIENCE", "Solve"]
 
 _FAR = 1e12  # the players have run away when they are this many times farther than at the start
+_OUT = 1e6  # trouble this many times farther out than the start is due to running away
 _LOOK_EVERY = 10  # outer steps between two looks at how far out the players are
 _NEAR = 1e3  # norms within this factor of their rounding error show nothing more
 PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
@@ -112,14 +114,17 @@ class Solve:
             while status is None:
                 try:
                     status = self.one_step(callback)
-                except FloatingPointError:
-                    status = self.fail(self.rows_not_finite(), Status.NON_FINITE)
+                except FloatingPointError as error:
+                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE)
                 if progress and sys.stderr.isatty():
                     self.show_progress()
         except BudgetExhausted:
             status = Status.BUDGET
         except NoProgress as reason:
             status, self.evidence = _SEEN[reason.kind], str(reason)
+            if status in (Status.STALLED, Status.TOLERANCE, Status.DIVERGED):
+                near = Status.STALLED if status is Status.DIVERGED else status
+                status = near if self.is_near() else Status.DIVERGED
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         return self.finish(status)
@@ -165,10 +170,9 @@ class Solve:
         if not isinstance(rows, Tensor) or not isinstance(self.failed, Tensor):
             if status is Status.STALLED:
                 self.evidence = f"no better point in {self.patience} steps"
-            near = all_true(self.size() <= _FAR * self.start_size)
-            return status if near else Status.DIVERGED
+            return status if self.is_near() else Status.DIVERGED
         rows = rows & ~self.failed & ~torch.as_tensor(self.best_norm <= self.tol)
-        within = self.by_row(self.size() <= _FAR * self.start_size)
+        within = self.by_row(self.size() <= _OUT * self.start_size)
         for i in rows.nonzero().flatten().tolist():
             self.ended[i] = status if within[i] else Status.DIVERGED
         self.failed = self.failed | rows
@@ -178,15 +182,21 @@ class Solve:
         self.let_rest()
         return Status.CONVERGED if self.is_done() and self.is_confirmed() else None
 
-    def rows_not_finite(self) -> Flag:
+    def is_near(self) -> bool:
+        """Whether the players are not so far out that any trouble is due to that."""
+        return all_true(self.size() <= _OUT * self.start_size)
+
+    def rows_not_finite(self, error: FloatingPointError) -> Flag:
         """Where the gradients that were evaluated last, or the values here, are not finite."""
         if not isinstance(self.failed, Tensor):
             return True
+        if isinstance(error, NonFiniteGradient) and error.rows is not None:
+            return error.rows
         bad = torch.zeros_like(self.failed)
         for leaf in self.x.leaves + self.y.leaves:
             for tensor in (leaf.detach(), leaf.grad):
                 if tensor is not None:
-                    bad |= ~tensor.reshape(len(bad), -1).square().isfinite().all(1)
+                    bad |= ~tensor.reshape(len(bad), -1).square().sum(1).isfinite()
         bad = bad & ~self.failed
         if not any_true(bad):
             self.stepper.counters.calls_value += 1
@@ -334,29 +344,20 @@ class Solve:
 
     def is_at_precision(self, norm: Scalar) -> Flag:
         """Whether the tolerance is below what gradients can show here, and the norms are not."""
-        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * self.size()
-        return (floor > self.tol) & (norm <= _NEAR * floor)
+        size = self.size()
+        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * size
+        return (floor > self.tol) & (norm <= _NEAR * floor) & (size <= _OUT * self.start_size)
 
     def y_is_no_maximum(self) -> Flag:
-        """Whether f curves upwards in y at the answer, along tensors that are free to move.
-
-        Those are without a set, or inside of theirs: on its border curvature proves nothing.
-        """
+        """Whether f curves upwards in y at the answer, along the entries that are free to move."""
         rowwise = self.stepper.rowwise
-        homes: dict[int, tuple[Set, list[Tensor]]] = {}
-        free = []
-        for tensor, home in _each_home(self.stepper.sets("y")):
-            if home is None:
-                free.append(tensor)
-            else:
-                homes.setdefault(id(home), (home, []))[1].append(tensor)
-        found: Flag = bool(free) and curves_upwards(self.closure(), free, rowwise)
-        inside: Flag = bool(homes)
-        for home, params in homes.values():
-            inside = inside & is_inside(params, home, rowwise)
-        if any_true(inside):
-            found = found | (inside & curves_upwards(self.closure(), self.y.leaves, rowwise))
-        return found
+        masks = [
+            free_entries(tensor, home, rowwise)
+            for tensor, home in _each_home(self.stepper.sets("y"))
+        ]
+        if not any(bool(mask.any()) for mask in masks):
+            return False
+        return curves_upwards(self.closure(), self.y.leaves, masks, rowwise)
 
     def advice(self, status: Status) -> str:
         """What may help with the method that ran, where the status alone does not say it."""
@@ -389,7 +390,7 @@ def _verdict(
         ended = Status.CONVERGED
     if ended is Status.CONVERGED and no_maximum:
         return Status.NOT_A_MAXIMUM
-    if ended in (Status.BUDGET, Status.STALLED) and at_precision:
+    if ended in (Status.BUDGET, Status.STALLED, Status.DIVERGED) and at_precision:
         return Status.TOLERANCE
     return ended
 

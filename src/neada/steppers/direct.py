@@ -50,7 +50,8 @@ class DirectStepper(Stepper):
                 constraint.validate(players[name])
                 if rowwise and not constraint.separable_over_rows:
                     raise ValueError(
-                        f"{constraint!r} ties the rows together: use per_sample=True on the set"
+                        f"{constraint!r} ties the rows together: use a set with per_sample=True, "
+                        "or a Box"
                     )
         super().__init__([(players["x"], x_set)], [(players["y"], y_set)], rowwise)
         self._sets = {"x": x_set, "y": y_set}

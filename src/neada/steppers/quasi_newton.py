@@ -29,8 +29,12 @@ _MAX_INNER = 400  # steps of y for one x
 _MAX_OUTER = 300  # steps of x for one center
 _TRIALS = 14  # lengths of a step of x before y is doubted
 _DOUBTS = 4  # how often in a row
+_COSTLY = 500  # calls of one search for a step of x, if they are more than all before
 _RUNAWAY = 1e9  # y is this many times farther out than it was when the loop began
 _FAR = 1e6  # where x is this many times farther out once y is held, holding y was no remedy
+_WINDOW, _CRAWL = 20, 1e-3  # steps of x that are too slow if they gain less than this share of all
+_INVISIBLE = 10  # steps of y that change f by less than rounding does, and do not halve the norm
+_VAIN = 5  # centers in a row for which no solution was found
 _SHRINK_PROX = 0.3  # of the proximal weight, when its center moves slowly
 
 
@@ -149,7 +153,8 @@ class QuasiNewtonNeAda(DirectStepper):
         value, gradient = self._y_gradient(y)
         if not _finite(value, gradient):
             return _AtY(y, value, gradient, math.inf, "not finite")
-        recent, num_straight, num_up, num_stuck = [value], 0, 0, 0
+        recent, num_straight, num_up, num_stuck, num_invisible = [value], 0, 0, 0, 0
+        least = math.inf
         for k in range(_MAX_INNER):
             norm = side.mapping_norm(y, gradient)
             if k == 0 and not len(side.pairs):
@@ -183,6 +188,11 @@ class QuasiNewtonNeAda(DirectStepper):
             y, value, gradient = new, new_value, new_gradient
             recent.append(value)
             self.counters.inner_steps += 1
+            num_invisible = 0 if visible or norm < 0.5 * least else num_invisible + 1
+            least = min(least, norm)
+            if num_invisible >= _INVISIBLE:
+                norm = side.mapping_norm(y, gradient)
+                return _AtY(y, value, gradient, norm, "at rounding")
         norm = side.mapping_norm(y, gradient)
         return _AtY(y, value, gradient, norm, "accurate" if norm <= accuracy else "stuck")
 
@@ -234,12 +244,13 @@ class QuasiNewtonNeAda(DirectStepper):
             self._prox = 1.0
             self._x.pairs.clear()
             self._y.pairs.clear()
-        goal, moved = 1e-2, math.inf
+        goal, moved, num_vain = 1e-2, math.inf, 0
         while True:
             self._center = self._y.read()
             end = yield from self._descend(max(0.1 * self.tol, goal))
             distance = norm_of(self._y.read() - self._center)
-            if distance == 0.0 and end == "no step passes":
+            num_vain = 0 if end == "solved" else num_vain + 1
+            if num_vain > _VAIN or (distance == 0.0 and end == "no step passes"):
                 raise NoProgress("no step of x lowers the maximum over y any more")
             if distance > 0.5 * moved:
                 self._prox *= _SHRINK_PROX
@@ -259,20 +270,30 @@ class QuasiNewtonNeAda(DirectStepper):
         gradient = self._x_gradient()
         norm = self._x.mapping_norm(x, gradient)
         num_doubts = 0
+        path: list[tuple[float, float, int]] = []
         for k in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
             at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
             yield self._true_norms(at, norm)
+            path.append((at.value, max(norm, at.norm), self.counters.total_calls))
             if at.end == "curves up" and self._prox:
                 raise NoProgress("f curves upwards in y", "curves up")
             if at.end in ("runs away", "curves up") or (at.end == "stuck" and not self._prox):
                 return "y is stuck" if at.end == "stuck" else "y runs away"
             if norm <= goal and at.norm <= goal:
                 return "solved"
+            if k % 5 == 0 and _crawls(path):
+                return "slow"
             if norm_of(x) > self._far:
                 raise NoProgress("y could be maximized no further, and held it lets x run away")
             found = self._search_x(x, at, gradient, max(self.theta * norm, floor), k)
+            if isinstance(found, _AtY):
+                self._x.write(x)
+                self._y.write(at.y)
+                return "y is stuck"
             if found is None:
                 num_doubts += 1
+                if self._prox and norm <= goal:
+                    return "solved"  # by x; y is as accurate as rounding lets it be
                 slope = self._x.direction(x, gradient, k)[1]
                 if num_doubts > 1 and abs(slope) <= 10.0 * self._rounding * abs(at.value):
                     raise NoProgress(
@@ -312,16 +333,18 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _search_x(
         self, x: Tensor, at: _AtY, gradient: Tensor, accuracy: float, steps: int
-    ) -> tuple[Tensor, _AtY] | None:
+    ) -> tuple[Tensor, _AtY] | _AtY | None:
         """Shorten a step of x until the maximum over y falls; None if no length does.
 
-        On success the players are at the new point; otherwise x is at the last trial.
+        On success the players are at the new point; otherwise x is at the last trial. Where y could
+        not be maximized for a trial, or at a price out of proportion, only where that ended.
         """
         direction, slope = self._x.direction(x, gradient, steps)
         if not slope < 0.0:
             return None
         length = 1.0
         value = -at.value
+        before = self.counters.total_calls
         for _ in range(_TRIALS):
             new = self._x.moved_to(x, direction, length)
             self._x.write(new)
@@ -329,6 +352,9 @@ class QuasiNewtonNeAda(DirectStepper):
             if trial.end in ("not finite", "runs away", "curves up"):
                 length *= 0.25
                 continue
+            spent = self.counters.total_calls - before
+            if not self._prox and (trial.end == "stuck" or spent > max(_COSTLY, before)):
+                return trial
             moved = new - x
             predicted = dot(moved, gradient)
             for _ in range(6):
@@ -357,6 +383,27 @@ class QuasiNewtonNeAda(DirectStepper):
         apart = at.y - self._center
         value = -at.value + 0.5 * self._prox * dot(apart, apart)
         return value, norm_x, self._y.mapping_norm(at.y, at.gradient - self._prox * apart)
+
+
+def _crawls(path: list[tuple[float, float, int]]) -> bool:
+    """Whether the last steps lowered neither the maximum, as at a kink of it, nor the norms.
+
+    The last steps are some twenty, or those that cost half of a large number of calls.
+
+    Args:
+        path: After every step what y minimizes, which is minus f and grows; the larger norm; and
+            the calls so far.
+    """
+    num_last = _WINDOW
+    calls = [spent for _, _, spent in path]
+    if calls[-1] - calls[0] > 2 * _COSTLY:
+        num_last = sum(2 * spent >= calls[0] + calls[-1] for spent in calls)
+    num_last = min(max(num_last, 3), _WINDOW)
+    if len(path) <= num_last:
+        return False
+    values, norms = [value for value, _, _ in path], [norm for _, norm, _ in path]
+    gain, recent = values[-1] - values[0], values[-1] - values[-1 - num_last]
+    return recent <= _CRAWL * gain and min(norms[-num_last:]) > 0.5 * min(norms[:-num_last])
 
 
 def _finite(value: float, gradient: Tensor) -> bool:

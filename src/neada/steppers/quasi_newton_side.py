@@ -246,7 +246,8 @@ class Side:
 
         None where all can.
         """
-        nudge = 1e-12 * (1.0 + point.abs()) * gradient.sign()
+        visible = max(1e-12, 8.0 * torch.finfo(point.dtype).eps)
+        nudge = visible * (1.0 + point.abs()) * gradient.sign()
         free = (self.project(point - nudge) != point) | (gradient == 0.0)
         return None if bool(free.all()) else free.to(point.dtype)
 
