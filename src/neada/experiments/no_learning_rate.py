@@ -65,7 +65,7 @@ _T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """The 95 % quantile of Student's t with 1, 2, ... degrees; the last one serves for more."""
 # Gradient calls, seeds, and which lr_x and lr_y of the grid.
 _SCALES: dict[Scale, tuple[int, int, slice, slice]] = {
-    "quick": (160, 1, slice(1, 3), slice(1, 2)),
+    "quick": (112, 1, slice(1, 3), slice(1, 2)),
     "standard": (960, 3, slice(None), slice(None)),
     "paper": (4800, 5, slice(None), slice(None)),
 }
@@ -287,7 +287,7 @@ def figure(records: Sequence[Record]) -> "Figure":
     ]
     panels.append(plots.Panel("default, no lr_y", [*_beside(grid, _DEFAULT), *_levels(grid)]))
     drawn = plots.curves_figure(
-        panels,
+        [panel for panel in panels if panel.curves],
         num_columns=4,
         x_label="lr_x",
         x_scale="log",
