@@ -65,7 +65,7 @@ _T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """The 95 % quantile of Student's t with 1, 2, ... degrees; the last one serves for more."""
 # Gradient calls, seeds, and which lr_x and lr_y of the grid.
 _SCALES: dict[Scale, tuple[int, int, slice, slice]] = {
-    "quick": (112, 1, slice(1, 3), slice(1, 2)),
+    "quick": (80, 1, slice(1, 3), slice(1, 2)),
     "standard": (960, 3, slice(None), slice(None)),
     "paper": (4800, 5, slice(None), slice(None)),
 }
