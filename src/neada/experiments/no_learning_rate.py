@@ -63,6 +63,8 @@ _MARGIN = 3.0
 """So many percentage points less are not called worse."""
 _T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """The 95 % quantile of Student's t with 1, 2, ... degrees; the last one serves for more."""
+_STYLES = (1, 2, 0)
+"""Of the lines of lr_y: those that are far from black, which the default has."""
 # Gradient calls, seeds, and which lr_x and lr_y of the grid.
 _SCALES: dict[Scale, tuple[int, int, slice, slice]] = {
     "quick": (80, 1, slice(1, 3), slice(1, 2)),
@@ -306,11 +308,11 @@ def _lines(grid: _Grid, name: Name) -> list[plots.Curve]:
     rates_x, rates_y = _RATES[name]
     return [
         curve
-        for number, lr_y in enumerate(rates_y)
+        for number, lr_y in zip(_STYLES, rates_y, strict=True)
         for curve in _curve(
             f"lr_y = {lr_y:g}",
             [(lr_x, grid.runs(name, lr_x, lr_y)) for lr_x in rates_x],
-            plots.numbered_style(number + 1),
+            plots.numbered_style(number),
         )
     ]
 
