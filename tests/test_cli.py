@@ -49,7 +49,7 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
         (["reproduce", "--jobs", "0"], "--jobs must be a whole number at least 1, got 0"),
         (
             ["reproduce", "lemma", "--max-calls", "9"],
-            "mnist-dro, and not for lemma",
+            "no-learning-rate, and not for lemma",
         ),
         (["reproduce", "--sead", "1"], "unrecognized arguments: --sead"),
         (["report"], "required: DIR"),

@@ -244,6 +244,10 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "sgd": OptimizerEntry("torch.optim:SGD", "plain gradient steps", lr_x=0.1, lr_y=0.1),
     "adagrad": OptimizerEntry("torch.optim:Adagrad", "AdaGrad", lr_x=1e-2, lr_y=0.1),
+    "dog": OptimizerEntry("neada.optim:DoG", "distance over gradients, no learning rate needed"),
+    "dowg": OptimizerEntry(
+        "neada.optim:DoWG", "distance over weighted gradients, no learning rate needed"
+    ),
 }
 
 EXPERIMENTS: tuple[str, ...] = (
@@ -257,6 +261,7 @@ EXPERIMENTS: tuple[str, ...] = (
     "regret",
     "high-probability",
     "agnostic",
+    "no-learning-rate",
     "errata",
 )
 Scale = Literal["quick", "standard", "paper"]

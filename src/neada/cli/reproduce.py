@@ -65,7 +65,8 @@ def add_reproduce(parser: Parser) -> None:
         Option("seeds", "seeds where there is randomness", None, int),
         Option(
             "max_calls",
-            "gradient calls per run, for synthetic-dro and mnist-dro (default: the scale's)",
+            "gradient calls per run, for synthetic-dro, mnist-dro and no-learning-rate (default: "
+            "the scale's)",
             None,
             int,
         ),

@@ -1,0 +1,238 @@
+"""Robust training over learning rates: the runs, the verdicts on made-up numbers, the figure."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+from neada import data, models, optim, robust, stopping
+from neada.experiments import Claim, Record, no_learning_rate
+from neada.runs import Run
+from neada.training import TrainConfig, train
+
+LR_X = (1e-4, 1e-3, 1e-2, 1e-1)
+
+
+def record_of(config: Any, folder: Path) -> Record:
+    run = Run(folder)
+    run.start(dataclasses.asdict(config))
+    no_learning_rate.run(config, run, lambda part: None)
+    run.seal()
+    return Record(config, run.rows())
+
+
+def test_the_grid_has_four_decades_of_x_and_three_of_y() -> None:
+    found = no_learning_rate.configs("standard", 1)
+    cells = {
+        name: [(c.lr_x, c.lr_y) for c in found if c.name == name]
+        for name in {c.name for c in found}
+    }
+    adam = {(x, y) for x in LR_X for y in (1e-3, 1e-2, 1e-1)}
+    assert set(cells["adam-15"]) == set(cells["neada-adam"]) == adam
+    assert set(cells["tiada"]) == {(100 * x, 10 * y) for x, y in adam}
+    assert cells["default"] == [(x, None) for x in LR_X]
+    assert cells["dog"] == cells["dowg"] == [(None, None)]
+    assert len(found) == 3 * 12 + 4 + 2
+    assert len(no_learning_rate.configs("standard")) == 3 * len(found)
+    for scale in ("quick", "standard", "paper"):
+        assert len({c.max_calls for c in no_learning_rate.configs(scale)}) == 1  # type: ignore[arg-type]
+    assert {c.max_calls for c in no_learning_rate.configs("paper", max_calls=50)} == {50}
+    quick = no_learning_rate.configs("quick")
+    assert {c.seed for c in quick} == {0} and len(quick) == 10
+    assert {c.name for c in quick} == set(cells)
+
+
+def test_a_tiny_run_gives_verdicts_and_a_figure(tmp_path: Path) -> None:
+    configs = no_learning_rate.configs("quick", 1, max_calls=20)
+    found = [record_of(config, tmp_path / config.label) for config in configs]
+    assert all(record.rows[-1]["calls"] == 20 for record in found)
+    claims = no_learning_rate.claims(found)
+    assert {claim.verdict for claim in claims} <= {"holds", "fails"}
+    assert all("one seed, so no interval" in claim.note for claim in claims)
+    assert not any("interval" in claim.sentence for claim in claims)
+    no_learning_rate.figure(found).savefig(tmp_path / "whole.png")
+    no_learning_rate.figure(found[:1]).savefig(tmp_path / "one.png")
+    (other,) = [r for r in found if (r.config.name, r.config.lr_x) == ("tiada", 1.0)]
+    assert len(no_learning_rate.figure([other]).axes) == 1
+    some = no_learning_rate.claims([record for record in found if record.config.name != "tiada"])
+    assert {claim.id for claim in some if claim.verdict == "not run"} == {
+        claim.id for claim in claims if "-tiada" in claim.id
+    }
+
+
+def test_a_run_of_the_default_is_wrm_in_a_plain_loop(tmp_path: Path) -> None:
+    config = no_learning_rate.Config("default", 1e-2, None, seed=2, max_calls=90)
+    last = record_of(config, tmp_path).rows[-1]
+    digits = data.load("digits", seed=2)
+    model = models.make("small-cnn", digits.inputs_train.shape[1:], 10, seed=2)
+    x_optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    objective = robust.WRM(
+        model,
+        nn.functional.cross_entropy,
+        1.3,
+        stopping=stopping.GradientMapping(1.0) | stopping.InnerSteps(),
+        bounds=digits.bounds,
+    )
+    objective.max_calls = 90
+    batches = data.Batches(digits.inputs_train, digits.targets_train, 128, seed=2)
+    with pytest.raises(Exception, match="90"):
+        for inputs, targets, _ in batches.endless():
+            objective.step(x_optimizer, inputs, targets)
+    assert last["x_steps"] == objective.counters.outer_steps
+    model.eval()
+    test = digits.inputs_test.clone().requires_grad_()
+    nn.functional.cross_entropy(model(test), digits.targets_test).backward()
+    assert test.grad is not None
+    attacked = model(digits.inputs_test + 0.1 * test.grad.sign()).argmax(1)
+    accuracy = float((attacked == digits.targets_test).float().mean())
+    assert last["test_0.1"] == pytest.approx(accuracy, abs=1.5 / len(test))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("dog", optim.DoG), ("dowg", optim.DoWG)])
+def test_a_model_is_trained_without_a_learning_rate(name: str, kind: Any) -> None:
+    """Against the optimizer by itself, with an adversary who pays too much to move."""
+    digits = data.load("digits", seed=0)
+    small = dataclasses.replace(
+        digits, inputs_train=digits.inputs_train[:32], targets_train=digits.targets_train[:32]
+    )
+    config = TrainConfig(
+        method="gdmax",
+        inner_steps=1,
+        x_optimizer=name,
+        gamma=1e9,
+        model="linear",
+        batch_size=32,
+        max_calls=40,
+    )
+    trained = train(config, data=small)
+    model = models.make("linear", (1, 8, 8), 10, seed=0)
+    optimizer = kind(model.parameters())
+    for _ in range(trained.x_steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(small.inputs_train), small.targets_train).backward()
+        optimizer.step()
+    assert trained.x_steps > 10
+    for ours, theirs in zip(trained.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
+
+
+# Verdicts, on rows made up so that every number behind them is known.
+
+Accuracy = Callable[[Any], float]
+LEVELS = {1e-4: 0.60, 1e-3: 0.70, 1e-2: 0.75, 1e-1: 0.65}
+LOSSES = {1e-3: 0.20, 1e-2: 0.0, 1e-1: 0.10}
+"""What Adam with 15 steps loses with an lr_y: 10 points in the mean."""
+
+
+def made_up(config: Any) -> float:
+    if config.name in ("dog", "dowg"):
+        return {"dog": 0.73, "dowg": 0.55}[config.name] + 0.001 * config.seed
+    if config.name == "default":
+        return LEVELS[config.lr_x] + 0.001 * config.seed
+    if config.name == "tiada":
+        at = LEVELS[round(config.lr_x / 100, 9)]
+        return at - 0.05
+    # 15 steps: worse everywhere, most at the ends; NeAda-Adam: as the default.
+    if config.name == "neada-adam":
+        return LEVELS[config.lr_x]
+    return LEVELS[config.lr_x] - LOSSES[config.lr_y] - (0.1 if config.lr_x == 1e-4 else 0.0)
+
+
+def judged(accuracy: Accuracy, seeds: int = 3) -> dict[str, Claim]:
+    records = [
+        Record(config, [{"calls": config.max_calls, "test_0.1": accuracy(config)}])
+        for config in no_learning_rate.configs("standard", seeds)
+    ]
+    claims = no_learning_rate.claims(records)
+    return {claim.id.removeprefix("no-learning-rate/"): claim for claim in claims}
+
+
+def lower_end(values: list[float]) -> float:
+    """By scipy: of a two-sided 90 % interval, which is one-sided 95 %."""
+    interval = scipy.stats.t.interval(
+        0.9, len(values) - 1, np.mean(values), scipy.stats.sem(values)
+    )
+    return float(interval[0])
+
+
+def test_the_measured_numbers_are_ends_of_intervals_over_seeds() -> None:
+    found = judged(made_up)
+    assert len(found) == 3 * 4 + 3 + 2
+    assert {claim.seeds for claim in found.values()} == {3}
+    noise = [0.0, 0.1, 0.2]
+    expected = lower_end([10.0 + n for n in noise])
+    assert found["not-worse-adam-15-0.001"].measured == pytest.approx(expected, abs=1e-3)
+    expected = lower_end([20.0 + n for n in noise])
+    assert found["not-worse-adam-15-0.0001"].measured == pytest.approx(expected, abs=1e-3)
+    expected = lower_end([5.0 + n for n in noise])
+    assert found["not-worse-tiada-0.1"].measured == pytest.approx(expected, abs=1e-3)
+    assert "lr_x = 0.1 (there 10)" in found["not-worse-tiada-0.1"].sentence
+    assert found["not-wider-adam-15"].measured == pytest.approx(10.0)
+    assert found["not-wider-neada-adam"].measured == pytest.approx(0.0, abs=1e-9)
+    assert found["lr-x-can-go-dog"].measured == pytest.approx(-2.0)
+    assert found["lr-x-can-go-dowg"].measured == pytest.approx(-20.0)
+    assert "70.1 % against 60.0 %" in found["not-worse-adam-15-0.001"].note
+    failing = {name for name, claim in found.items() if claim.verdict == "fails"}
+    assert failing == {"lr-x-can-go-dowg"}
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10, 14])
+def test_the_interval_is_that_of_student(seeds: int) -> None:
+    values = np.random.default_rng(seeds).normal(size=seeds)
+    exact = lower_end(list(values))
+    wider = 0.03 * values.std(ddof=1)  # beyond 10 seeds the table is on the safe side
+    found = no_learning_rate._lower_end(values)
+    assert found is not None
+    assert exact - wider <= found <= exact + 1e-3 * values.std(ddof=1)
+
+
+def changed(name: str, lr_x: float | None, by: Callable[[int], float]) -> Accuracy:
+    return lambda c: made_up(c) + (by(c.seed) if (c.name, c.lr_x) == (name, lr_x) else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "flipped"),
+    [
+        # Four points worse at one lr_x: the claims about methods that were level or close.
+        (changed("default", 1e-2, lambda seed: -0.04), {"not-worse-neada-adam-0.01"}),
+        # Worse at the lowest: also wider than those that spread as much.
+        (
+            changed("default", 1e-4, lambda seed: -0.04),
+            {"not-worse-neada-adam-0.0001", "not-wider-neada-adam", "not-wider-tiada"},
+        ),
+        # As good in the mean, but not for every seed: nothing is shown.
+        (
+            changed("default", 1e-3, lambda seed: 0.05 * (seed - 1)),
+            {"not-worse-neada-adam-0.001", "not-worse-tiada-0.001"},
+        ),
+        (changed("dog", None, lambda seed: -0.02), {"lr-x-can-go-dog"}),
+        (changed("dowg", None, lambda seed: 0.18), set()),
+    ],
+)
+def test_a_wrong_number_flips_its_claims(accuracy: Accuracy, flipped: set[str]) -> None:
+    before, after = (
+        {name for name, claim in judged(which).items() if claim.verdict == "fails"}
+        for which in (made_up, accuracy)
+    )
+    wanted = flipped or {"lr-x-can-go-dowg"}
+    assert before ^ after == wanted
+
+
+def test_one_seed_has_no_interval_and_one_more_run_of_a_seed_is_not_counted() -> None:
+    one = judged(made_up, 1)
+    assert one["not-worse-adam-15-0.001"].measured == pytest.approx(10.0)
+    assert one["not-worse-adam-15-0.001"].seeds == 1
+    records = [
+        Record(config, [{"calls": 960, "test_0.1": made_up(config)}])
+        for config in no_learning_rate.configs("standard", 3)
+        if config.seed < 2 or config.name != "adam-15"
+    ]
+    by_id = {claim.id: claim for claim in no_learning_rate.claims(records)}
+    assert by_id["no-learning-rate/not-worse-adam-15-0.01"].seeds == 2
+    assert by_id["no-learning-rate/not-worse-tiada-0.01"].seeds == 3
