@@ -181,7 +181,7 @@ class Nested(Loop):
         model: The network.
         setting: The numbers, of which only gamma and the network's learning rate are used.
         dataset: What is trained on.
-        per_sample: Whether each sample stops by itself.
+        whole_batch: Whether all samples stop together, not each by itself.
         warm: Whether perturbations are kept between epochs.
     """
 
@@ -191,11 +191,11 @@ class Nested(Loop):
         setting: Setting,
         dataset: data.Dataset,
         *,
-        per_sample: bool = False,
+        whole_batch: bool = False,
         warm: bool = False,
     ) -> None:
         super().__init__(model, setting)
-        options: dict[str, Any] = {"per_sample": True} if per_sample else {}
+        options: dict[str, Any] = {"per_sample": False} if whole_batch else {}
         if warm:
             size, *shape = dataset.inputs_train.shape
             options["store"] = robust.PerturbationStore(size, shape)
@@ -234,8 +234,9 @@ class Free(Loop):
         self.game.open(None)
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> None:
-        """One step of both players."""
-        self.game.step(inputs, targets, ids, targets)
+        """All replays of a batch, each one step of both players."""
+        for _ in range(self.game.replays):
+            self.game.step(inputs, targets, ids, targets)
         self.x_steps = self.game.x_steps
         self.calls = calls_of(self.game.counters, len(inputs))
 
@@ -257,14 +258,17 @@ SLOW: dict[str, Make] = {
     ADAM15: lambda model, setting, dataset: Adam15(model, setting),
     RELEASED: lambda model, setting, dataset: Released(model, setting),
 }
-CONTESTANTS: dict[str, Make] = {
+AGAINST: dict[str, Make] = {
     **SLOW,
     "Fast-AT": lambda model, setting, dataset: FastAT(model, setting),
     "Free-AT, 4 replays": lambda model, setting, dataset: FreeAT(model, setting),
+}
+PLAIN = tuple(AGAINST.values())
+CONTESTANTS: dict[str, Make] = {
+    **AGAINST,
     DEFAULT: Nested,
-    "`WRM`, per sample": functools.partial(Nested, per_sample=True),
+    "`WRM`, whole batch": functools.partial(Nested, whole_batch=True),
     "`WRM`, warm start": functools.partial(Nested, warm=True),
-    "`WRM`, per sample, warm start": functools.partial(Nested, per_sample=True, warm=True),
     **({"method free": Free} if "free" in tables.METHODS else {}),
 }
 
@@ -310,6 +314,9 @@ def load(task: Task, seed: int) -> data.Dataset:
 
 def new_loop(task: Task, make: Make, seed: int, dataset: data.Dataset) -> Loop:
     model = models.make(task.model, dataset.input_shape, dataset.num_classes, seed=seed)
+    if make not in PLAIN and tables.MODELS[task.model].channels_last:
+        # As `neada train` lays it out.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return make(model, Setting(task.gamma, task.eps, seed=seed), dataset)
 
 
