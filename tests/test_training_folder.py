@@ -157,8 +157,8 @@ def test_a_tensorboard_log_that_cannot_be_written_does_not_end_the_training(
     pytest.importorskip("tensorboard")
     run = subprocess.run(
         [
-            *(sys.executable, "-c", LIMITED, "train", "--data", "synthetic", "--max-calls", "300"),
-            *("--method", "gdmax", "--inner-steps", "1", "--log-every", "1", "--eval-every", "300"),
+            *(sys.executable, "-c", LIMITED, "train", "--data", "synthetic", "--max-calls", "480"),
+            *("--method", "gdmax", "--inner-steps", "1", "--log-every", "1", "--eval-every", "480"),
             *("--tensorboard", "--quiet"),
             *("--out", str(tmp_path / "run")),
         ],
