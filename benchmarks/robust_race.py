@@ -217,8 +217,11 @@ with Adam have its learning rate 0.01, the library's have none.
 - Fast-AT: one signed step of 1.25 eps from a random start. Free-AT: every batch 4 times, each
   backward pass moves both players. They have a ball of the attack's size and norm where the
   others have a price per squared distance, so they train for the very attack that is measured.
-- {default}: `WRM(model, loss, gamma)` with no further argument; then each sample stopped by itself
-  (`per_sample=True`), and perturbations kept between epochs (`store=`).
+- {default}: `WRM(model, loss, gamma)` with no further argument, so that each sample stops by itself;
+  then all samples together (`per_sample=False`), and perturbations kept between epochs (`store=`).
+  The library's loops have the memory layout that `neada train` chooses (channels last for the
+  paper's network).
+- Method free: `method="free"` of `neada train`, one evaluation for both players, 4 replays.
 
 Accuracies are those under FGSM without clipping, under FGSM clipped to the range of the data, and
 under PGD with 20 steps from the FGSM point, clipped. One evaluation of 2,000 images has a standard
