@@ -217,8 +217,8 @@ with Adam have its learning rate 0.01, the library's have none.
 - Fast-AT: one signed step of 1.25 eps from a random start. Free-AT: every batch 4 times, each
   backward pass moves both players. They have a ball of the attack's size and norm where the
   others have a price per squared distance, so they train for the very attack that is measured.
-- {default}: `WRM(model, loss, gamma)` with no further argument: each sample stops by itself; then all
-  samples together (`per_sample=False`), and perturbations kept between epochs (`store=`). The
+- {default}: `WRM(model, loss, gamma)` with no further argument: each sample stops by itself; then
+  all samples together (`per_sample=False`), and perturbations kept between epochs (`store=`). The
   library's loops have the memory layout that `neada train` chooses (channels last for the
   paper's network).
 - Method free: `method="free"` of `neada train`, one evaluation for both players, 4 replays.
