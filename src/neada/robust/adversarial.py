@@ -97,7 +97,8 @@ class AdversarialTraining(InputObjective):
             raise ValueError("a start is either random or stored: use start='clean' with a store")
         self.eps = eps
         self.norm = norm
-        self._looks_at_gap = inner.measure in ("auto", "gap")
+        if inner.measure in ("auto", "gap"):
+            self._gap = self._relative_gap
         self.generator: torch.Generator | None = None
         super().__init__(
             *(model, loss, y_optimizer, stopping, per_sample, store, batch_norm, bounds, inner)
@@ -122,7 +123,7 @@ class AdversarialTraining(InputObjective):
             return region.sample(clean, self.generator)
         return clean.clone()
 
-    def _gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
+    def _relative_gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
         gaps = region.linear_gap(y, gradient, rowwise=True)
         assert isinstance(gaps, Tensor)
         order = {"linf": 1.0, "l2": 2.0, "l1": math.inf}[self.norm]

@@ -38,7 +38,7 @@ from neada.robust.problem import (
     unreduced,
 )
 from neada.robust.records import Joint, Perturbed, RobustInfo
-from neada.robust.samples import Samples, check_cuttable, check_y_optimizer
+from neada.robust.samples import Gap, Samples, check_cuttable, check_y_optimizer
 from neada.robust.store import PerturbationStore
 from neada.sets import Box, Set
 from neada.steppers.base import check_descends
@@ -129,11 +129,8 @@ class InputObjective(Counted, ABC):
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         """What moves y unless something else is asked for; it has no learning rate to choose."""
 
-    _looks_at_gap: bool = False
-
-    def _gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
-        """What a linear function could still gain, per sample; for objectives with a ball."""
-        raise NotImplementedError
+    _gap: Gap | None = None
+    """What the rule looks at in place of the squared gradient, where that is something else."""
 
     def _penalty(self, mean_distance_sq: float) -> float:
         """The mean price of a perturbation; 0 where there is none."""
@@ -247,7 +244,7 @@ class InputObjective(Counted, ABC):
                 self.counters,
                 of_mean=self.inner.options.measure == "batch",
                 per_sample=self.per_sample,
-                gap=self._gap if self._looks_at_gap else None,
+                gap=self._gap,
                 grad_scaler=self.grad_scaler,
             )
             yield problem, samples, loop.maximize(samples, self.outer_steps, self.counters)
