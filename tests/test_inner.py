@@ -23,9 +23,10 @@ from neada.stopping import (
 class Halving:
     """An oracle without tensors of a game: every move halves the gradients of the rows at work."""
 
-    def __init__(self, grad_sq: Any, rows_leave: bool = False) -> None:
+    def __init__(self, grad_sq: Any, rows_leave: bool = False, trusting: bool = False) -> None:
         self.grad_sq = grad_sq
         self.rows_leave = rows_leave
+        self.trusts_first_step = trusting
         self.log: list[str] = []
         self.done: Tensor | None = None
 
@@ -40,8 +41,8 @@ class Halving:
         else:
             self.grad_sq = torch.where(self.done, 100.0, self.grad_sq / 4.0)  # not to be looked at
 
-    def release(self, done: Tensor) -> None:
-        self.log.append(f"release {done.tolist()}")
+    def release(self, done: Tensor, *, unseen: bool = False) -> None:
+        self.log.append(f"release {done.tolist()}" + " unseen" * unseen)
         if self.rows_leave:
             self.grad_sq = self.grad_sq[~done]
         else:
@@ -120,6 +121,30 @@ def test_samples_leave_one_by_one_and_the_reasons_are_counted() -> None:
     ]
     torch.testing.assert_close(result.grad_sq, double(0.25, 1.0, 0.1, 1e9 / 16))
     assert result.reason == "gradient mapping <= 0.5 (2), 3 inner steps (2)"
+
+
+def test_rows_that_need_no_step_take_one_and_are_not_evaluated_again() -> None:
+    oracle = Halving(double(0.2, 16.0, 0.1), rows_leave=True, trusting=True)
+    result, _ = run(oracle, FixedAccuracy(0.5))
+    assert oracle.log[:4] == ["evaluate", "move", "release [True, False, True] unseen", "evaluate"]
+    assert (result.steps, oracle.log.count("evaluate")) == (3, 4)
+    # The measure of a row is that of its last evaluation.
+    torch.testing.assert_close(result.grad_sq, double(0.2, 0.25, 0.1))
+    assert result.reason == "gradient mapping <= 0.5"
+    easy = Halving(double(0.2, 0.1), rows_leave=True, trusting=True)
+    result, counters = run(easy, FixedAccuracy(0.5))
+    assert easy.log == ["evaluate", "move", "release [True, True] unseen"]
+    assert (result.steps, counters.inner_steps) == (1, 1)
+
+
+@pytest.mark.parametrize("options", [{"min_steps": 2}, {"min_steps": 0}, {"test": "last"}])
+def test_only_the_one_step_that_is_always_taken_is_trusted(options: Any) -> None:
+    logs = []
+    for trusting in (False, True):
+        oracle = Halving(double(0.2, 16.0), rows_leave=True, trusting=trusting)
+        run(oracle, FixedAccuracy(0.5), **options)
+        logs.append(oracle.log)
+    assert logs[0] == logs[1]
 
 
 def test_what_is_kept_from_one_loop_to_the_next() -> None:

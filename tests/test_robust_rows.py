@@ -141,6 +141,31 @@ def test_every_sample_satisfies_its_own_rule() -> None:
     assert worst.samples_y < 20 * worst.calls_y
 
 
+@pytest.mark.parametrize("t", [3, 10, 100])
+def test_the_default_looks_once_at_samples_that_need_no_step(t: int) -> None:
+    model, (inputs, targets) = network(), batch(18)
+    robust = WRM(model, weighted, GAMMA)
+    robust.outer_steps = t
+    worst = robust.perturb(inputs, targets)
+    model.eval()
+
+    def gradients(z: Tensor) -> Tensor:
+        z = z.detach().requires_grad_()
+        losses = weighted(model(z), targets).sum()
+        return torch.autograd.grad(losses - GAMMA * (z - inputs).square().sum(), z)[0]
+
+    start = gradients(inputs)
+    easy = start.flatten(1).square().sum(1) <= 1.0 / (t + 1)
+    assert 0 < int(easy.sum()) < 18
+    one_step = inputs + start / (2.0 * GAMMA)
+    torch.testing.assert_close(worst.inputs[easy], one_step[easy], rtol=1e-9, atol=1e-9)
+    others = robust.perturb(inputs[~easy], targets[~easy])
+    torch.testing.assert_close(worst.inputs[~easy], others.inputs, rtol=1e-9, atol=1e-9)
+    assert worst.samples_y == int(easy.sum()) + others.samples_y
+    # The rule holds at the end for every sample all the same.
+    assert float(gradients(worst.inputs).flatten(1).square().sum(1).max()) <= 1.0 / (t + 1)
+
+
 def test_reasons_are_counted() -> None:
     rule = FixedAccuracy(0.05) | FixedSteps(2)
     options: Any = {"y_optimizer": OPTIMIZERS["SGD"], "stopping": rule, "per_sample": True}

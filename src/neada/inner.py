@@ -262,9 +262,12 @@ class Oracle(Protocol):
 
     Attributes:
         rows_leave: Whether rows that are done leave what is evaluated, or stay in it at rest.
+        trusts_first_step: Whether rows that fulfil the rule before their first step need not be
+            looked at after it; only where rows leave.
     """
 
     rows_leave: bool
+    trusts_first_step: bool
 
     def evaluate(self) -> Scalar:
         """Leave y's gradient in place; its squared mapping, for the rows that are evaluated."""
@@ -272,8 +275,13 @@ class Oracle(Protocol):
     def move(self) -> None:
         """One step of the y optimizer, for the rows that are still on their way."""
 
-    def release(self, done: Tensor) -> None:
-        """These of the evaluated rows are done: they rest, or they leave."""
+    def release(self, done: Tensor, *, unseen: bool = False) -> None:
+        """These of the evaluated rows are done: they rest, or they leave.
+
+        Args:
+            done: Which.
+            unseen: They leave where the last step took them, which nobody has evaluated.
+        """
 
 
 class InnerLoop:
@@ -332,6 +340,8 @@ class InnerLoop:
             counters.inner_steps += 1
             if self.options.test == "last" and self._all_done(rows, oracle, t, k, grad_sq):
                 break
+            if k == 1 and self._all_left(rows, oracle, t, grad_sq):
+                break
         return InnerResult(rows.grad_sq, k, rows.reason(), at_cap)
 
     def _count_says(self, t: int, k: int) -> str:
@@ -363,6 +373,22 @@ class InnerLoop:
             rows.finish(self.stopping.reason(state))
             return True
         return False
+
+    def _all_left(self, rows: "_Rows", oracle: Oracle, t: int, grad_sq: Scalar) -> bool:
+        """After the first step, release the rows that needed none, and say whether none is left.
+
+        They take it because of `min_steps`; the rule has fired for them already.
+        """
+        if not oracle.trusts_first_step or self.options.test == "last":
+            return False
+        state = InnerState(t, 0, grad_sq, self.grad_sq_x)
+        fired = self.stopping(state) if self.options.min_steps == 1 else False
+        if not isinstance(fired, Tensor) or not any_true(fired):
+            return False
+        assert isinstance(grad_sq, Tensor)
+        rows.leave(fired, self.stopping.reason(replace(state, grad_sq_y=grad_sq[fired])))
+        oracle.release(fired, unseen=True)
+        return all_true(fired)
 
     # What is kept from one loop to the next.
 

@@ -70,7 +70,7 @@ class InputObjective(Counted, ABC):
     ) -> None:
         check_model(model)
         check_choice("batch_norm", batch_norm, ("frozen", "batch"))
-        is_default = y_optimizer is None
+        self._is_default = y_optimizer is None
         y_optimizer = self._default_optimizer if y_optimizer is None else y_optimizer
         if not callable(y_optimizer):
             raise TypeError(
@@ -87,7 +87,7 @@ class InputObjective(Counted, ABC):
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.inner = InnerLoop(stopping, inner, MAX_INNER_STEPS)
         self._all_but_last = _all_but_last(stopping, inner) if inner.reuse_last else None
-        one_by_one = is_default and self._values_are_own and inner.keep in ("auto", "nothing")
+        one_by_one = self._is_default and self._values_are_own and inner.keep in ("auto", "nothing")
         one_by_one = one_by_one and inner.measure != "batch"
         self.per_sample = one_by_one if per_sample is None else per_sample
         self._check_fit(inner)
@@ -131,6 +131,9 @@ class InputObjective(Counted, ABC):
 
     _gap: Gap | None = None
     """What the rule looks at in place of the squared gradient, where that is something else."""
+
+    _first_step_fits = False
+    """Whether the default's first step is right where the loss is nearly linear."""
 
     def _penalty(self, mean_distance_sq: float) -> float:
         """The mean price of a perturbation; 0 where there is none."""
@@ -244,6 +247,7 @@ class InputObjective(Counted, ABC):
                 self.counters,
                 of_mean=self.inner.options.measure == "batch",
                 per_sample=self.per_sample,
+                trusts_first_step=self._is_default and self._first_step_fits,
                 gap=self._gap,
                 grad_scaler=self.grad_scaler,
             )

@@ -32,6 +32,7 @@ class Samples:
         counters: Take the counts.
         of_mean: y maximizes the mean over the batch, not each sample its own objective.
         per_sample: Gradients are measured, and samples released, one by one.
+        trusts_first_step: The first step of a sample whose gradient is small needs no check.
         gap: What the rule looks at, per sample, from y, its gradient and where it lives; None for
             the squared gradient mapping.
         grad_scaler: Scales the objective before its gradient is taken.
@@ -46,10 +47,12 @@ class Samples:
         *,
         of_mean: bool,
         per_sample: bool,
+        trusts_first_step: bool,
         gap: Gap | None,
         grad_scaler: torch.amp.GradScaler | None,
     ) -> None:
         self.rows_leave = per_sample
+        self.trusts_first_step = per_sample and trusts_first_step
         self._problem = problem
         self._y = y
         self._optimizer = optimizer
@@ -144,13 +147,14 @@ class Samples:
         with torch.no_grad():
             return self._problem.values(self._y)
 
-    def release(self, done: Tensor) -> None:
+    def release(self, done: Tensor, *, unseen: bool = False) -> None:
         """Take some samples out of everything that is evaluated and moved."""
         if self._ends is None:
             self._places = torch.arange(len(self._y), device=self._y.device)
             self._ends = torch.empty_like(self._y, requires_grad=False)
         gone, left = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
-        self._ends[self._places[gone]] = self._position()[gone]
+        position = self._y.detach() if unseen else self._position()
+        self._ends[self._places[gone]] = position[gone]
         self._y = cut_to_rows(self._optimizer, self._y, left)
         self._problem = self._problem.take(left)
         if self._problem.region is not None:
@@ -165,7 +169,8 @@ class Samples:
         """
         if self._ends is None:
             return self._position().clone()
-        self._ends[self._places] = self._position()
+        if len(self._places):
+            self._ends[self._places] = self._position()
         return self._ends
 
     def _position(self) -> Tensor:

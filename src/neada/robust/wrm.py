@@ -50,7 +50,8 @@ class WRM(InputObjective):
             constructed with ``maximize=True``. By default `SPG` for each sample, with a first step
             of :math:`1/(2\gamma)`, the inverse curvature of the price: nothing has to be chosen.
         stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
-            or t+1 steps.
+            or t+1 steps. Every sample takes one step at least; one that fulfilled the rule before
+            it is not evaluated again when `per_sample` and the default optimizer are used.
         per_sample: Stop each sample by its own gradient and take it out of the batch that is
             evaluated. Needs an optimizer that treats entries, or rows, by themselves. By default
             so with the default optimizer, unless samples depend on each other.
@@ -129,6 +130,8 @@ class WRM(InputObjective):
             batch_norm="batch",
             inner=InnerOptions(test="last", measure="batch", max_steps=1_000_000, dropout="on"),
         )
+
+    _first_step_fits = True  # to the maximum of a linear loss minus the price
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
         return losses - self.gamma * row_sums((y - clean).square())

@@ -159,6 +159,7 @@ class _Game:
     """The inner loop's view of a stepper: f(x, y) as a function of y; rows that are done rest."""
 
     rows_leave = False
+    trusts_first_step = False
 
     def __init__(self, stepper: NeAda, closure: Closure) -> None:
         self.stepper = stepper
@@ -180,6 +181,6 @@ class _Game:
         self.graph = None
         self.stepper._move("y", self.closure, self._at_y, self._done)
 
-    def release(self, done: Tensor) -> None:
+    def release(self, done: Tensor, *, unseen: bool = False) -> None:
         self._done = done
         self.stepper._paying = ~done
