@@ -141,7 +141,7 @@ def test_every_sample_satisfies_its_own_rule() -> None:
     assert worst.samples_y < 20 * worst.calls_y
 
 
-@pytest.mark.parametrize("t", [3, 10, 100])
+@pytest.mark.parametrize("t", [10, 30, 100])
 def test_the_default_looks_once_at_samples_that_need_no_step(t: int) -> None:
     model, (inputs, targets) = network(), batch(18)
     robust = WRM(model, weighted, GAMMA)
