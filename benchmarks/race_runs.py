@@ -175,12 +175,13 @@ class Curve:
 
 
 class Nested(Loop):
-    """`WRM` as the library constructs it.
+    """An objective as the library constructs it.
 
     Args:
         model: The network.
-        setting: The numbers, of which only gamma and the network's learning rate are used.
+        setting: The numbers, of which only gamma or eps and the network's learning rate are used.
         dataset: What is trained on.
+        in_ball: `AdversarialTraining` instead of `WRM`.
         whole_batch: Whether all samples stop together, not each by itself.
         warm: Whether perturbations are kept between epochs.
     """
@@ -191,16 +192,22 @@ class Nested(Loop):
         setting: Setting,
         dataset: data.Dataset,
         *,
+        in_ball: bool = False,
         whole_batch: bool = False,
         warm: bool = False,
     ) -> None:
         super().__init__(model, setting)
+        self.in_ball = in_ball
         options: dict[str, Any] = {"per_sample": False} if whole_batch else {}
         if warm:
             size, *shape = dataset.inputs_train.shape
             options["store"] = robust.PerturbationStore(size, shape)
         self.warm = warm
-        self.objective = robust.WRM(model, cross_entropy, setting.gamma, **options)
+        self.objective = (
+            robust.AdversarialTraining(model, cross_entropy, setting.eps, norm="linf", **options)
+            if in_ball
+            else robust.WRM(model, cross_entropy, setting.gamma, **options)
+        )
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> None:
         """One step of the objective."""
@@ -269,7 +276,8 @@ CONTESTANTS: dict[str, Make] = {
     DEFAULT: Nested,
     "`WRM`, whole batch": functools.partial(Nested, whole_batch=True),
     "`WRM`, warm start": functools.partial(Nested, warm=True),
-    **({"method free": Free} if "free" in tables.METHODS else {}),
+    "method free": Free,
+    "`AdversarialTraining`": functools.partial(Nested, in_ball=True),
 }
 
 

@@ -222,6 +222,7 @@ with Adam have its learning rate 0.01, the library's have none.
   library's loops have the memory layout that `neada train` chooses (channels last for the
   paper's network).
 - Method free: `method="free"` of `neada train`, one evaluation for both players, 4 replays.
+- `AdversarialTraining`: the library's nested loop in the ball of Fast-AT.
 
 Accuracies are those under FGSM without clipping, under FGSM clipped to the range of the data, and
 under PGD with 20 steps from the FGSM point, clipped. One evaluation of 2,000 images has a standard
@@ -231,10 +232,10 @@ evaluations are not counted. A call is a gradient of one player on one batch, a 
 serves both players is two, and samples that have left a batch are not counted.
 
 "Share of the gain" is how much of what spectral gradient steps per sample gain on the inner
-objective the loop's own adversary gains: loss minus price, or the loss within the ball for Fast-AT
-and Free-AT. The objective is that of the network in evaluation mode. The plain loops climb in
-training mode, as their authors' do, where batch norm has other statistics. The adversary of Free-AT
-is that of its last replay, that of the method "free" what it has stored for the images."""
+objective the loop's own adversary gains: loss minus price, or the loss within the ball for the
+loops that have one. The objective is that of the network in evaluation mode. The plain loops climb
+in training mode, as their authors' do, where batch norm has other statistics. The adversary of
+Free-AT is that of its last replay, that of the method "free" what it has stored for the images."""
 
 
 def page(tasks: list[Task], results: list[Curves], seeds: list[int]) -> str:
