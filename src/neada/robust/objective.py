@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -129,6 +130,22 @@ class InputObjective(Counted, ABC):
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         """What moves y unless something else is asked for; it has no learning rate to choose."""
 
+    def _x_losses(
+        self, model: Callable[[Tensor], Tensor], y: Tensor, clean: Tensor, targets: Any
+    ) -> Tensor:
+        """What the model minimizes, per sample."""
+        return self._losses(model, y, targets)
+
+    def _y_losses(
+        self, model: Callable[[Tensor], Tensor], y: Tensor, clean: Tensor, against: Any
+    ) -> Tensor:
+        """The part of it that depends on y, per sample, when the model is at rest."""
+        return self._losses(model, y, against)
+
+    def _against(self, model: Callable[[Tensor], Tensor], clean: Tensor, targets: Any) -> Any:
+        """What `_y_losses` compares with, found once for a batch and its inner loop."""
+        return targets
+
     _gap: Gap | None = None
     """What the rule looks at in place of the squared gradient, where that is something else."""
 
@@ -222,7 +239,7 @@ class InputObjective(Counted, ABC):
             worst = samples.answer()
         if self.store is not None and ids is not None:
             self.store.put(ids, worst - problem.clean)
-        return self._perturbed(worst, problem, found, before)
+        return self._perturbed(worst, problem, targets, found, before)
 
     @contextmanager
     def _climbed(
@@ -236,7 +253,9 @@ class InputObjective(Counted, ABC):
             no_parameter_gradients([model, *losses]),
             folded(model) if self._folds else nullcontext(model) as fast,
         ):
-            problem = self._problem(inputs, targets, fast)
+            clean = checked_inputs(inputs, self.bounds)
+            against = self._against(fast, clean, targets) if loop.max_steps > 0 else None
+            problem = self._problem(clean, against, partial(self._y_losses, fast))
             start = self._start(problem, ids)
             samples = Samples(
                 problem,
@@ -271,7 +290,7 @@ class InputObjective(Counted, ABC):
         self.counters.check_budget(2)
         x_optimizer.zero_grad()
         with torch.enable_grad():
-            losses = self._losses(self.model, y, targets)
+            losses = self._x_losses(self.model, y, problem.clean, targets)
             _check_loss(losses.mean())
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
@@ -287,17 +306,24 @@ class InputObjective(Counted, ABC):
         if self.store is not None and ids is not None:
             self.store.put(ids, samples.y.detach() - problem.clean)
         found = InnerResult(grad_sq, found.steps + 1, str(self.inner.stopping))
-        return self._perturbed(worst, problem, found, before), losses.mean().detach()
+        worse = self._perturbed(worst, problem, targets, found, before)
+        return worse, losses.mean().detach()
 
     def _perturbed(
-        self, worst: Tensor, problem: Problem, found: InnerResult, before: tuple[int, int, int]
+        self,
+        worst: Tensor,
+        problem: Problem,
+        targets: Any,
+        found: InnerResult,
+        before: tuple[int, int, int],
     ) -> Perturbed:
         """A perturbed batch with what it cost since the counters were as before."""
         distance_sq = _distances_sq(worst, problem)
         grad_sq = found.grad_sq
         return Perturbed(
             worst,
-            problem.targets,
+            targets,
+            problem.clean,
             distance_sq.sqrt().mean().item(),
             self._penalty(distance_sq.mean().item()),
             grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
@@ -321,7 +347,9 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        problem = self._problem(inputs, targets, self._bare_model())
+        clean = checked_inputs(inputs, self.bounds)
+        losses = partial(self._x_losses, self._bare_model())
+        problem = self._problem(clean, targets, losses)
         y = self._start(problem, ids).requires_grad_()
         penalty = self._penalty(_distances_sq(y.detach(), problem).mean().item())
         scale = math.sqrt(len(y))
@@ -383,14 +411,15 @@ class InputObjective(Counted, ABC):
 
     # How it is done.
 
-    def _problem(self, inputs: Tensor, targets: Any, model: Callable[[Tensor], Tensor]) -> Problem:
+    def _problem(
+        self, clean: Tensor, against: Any, losses: Callable[[Tensor, Tensor, Any], Tensor]
+    ) -> Problem:
         """What y maximizes on a batch, and where it lives."""
-        clean = checked_inputs(inputs, self.bounds)
 
-        def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
-            return self._values(y, self._losses(model, y, targets), clean)
+        def values(y: Tensor, clean: Tensor, against: Any) -> Tensor:
+            return self._values(y, losses(y, clean, against), clean)
 
-        return Problem(values, self._region, clean, targets, self._region(clean))
+        return Problem(values, self._region, clean, against, self._region(clean))
 
     def _start(self, problem: Problem, ids: Tensor | None) -> Tensor:
         """Where y begins: as stored, or else near the clean inputs."""
@@ -443,14 +472,17 @@ class InputObjective(Counted, ABC):
     def _mean_loss(self, worst: Perturbed) -> Tensor:
         self.counters.check_budget()
         self.counters.count("x", len(worst.inputs))
-        return self._losses(self.model, worst.inputs, worst.targets).mean()
+        return self._batch_loss(worst)
 
     def _trial_loss(self, worst: Perturbed) -> Tensor:
         """The loss at a point that the model's optimizer only tries."""
         self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
-            return self._losses(self.model, worst.inputs, worst.targets).mean()
+            return self._batch_loss(worst)
+
+    def _batch_loss(self, worst: Perturbed) -> Tensor:
+        return self._x_losses(self.model, worst.inputs, worst.clean, worst.targets).mean()
 
 
 def _distances_sq(y: Tensor, problem: Problem) -> Tensor:
@@ -468,7 +500,7 @@ def _all_but_last(stopping: StoppingRule | None, inner: InnerOptions) -> InnerLo
             "at least one step"
         )
     rule = FixedSteps(stopping.num_steps - 1)
-    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), stopping.num_steps)
+    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), rule.num_steps)
 
 
 def _check_loss(loss: Tensor) -> None:

@@ -161,10 +161,10 @@ class Problem:
     """One maximization problem per sample.
 
     Attributes:
-        evaluate: The objective of each sample, with its graph, from y, clean inputs and targets.
+        evaluate: The objective of each sample, with its graph, from y, clean inputs and `targets`.
         region_around: Where the samples live, from their clean inputs.
         clean: The clean inputs.
-        targets: What the loss compares with.
+        targets: What the objective compares with: tensors with a row per sample.
         region: `region_around(clean)`.
     """
 
