@@ -210,7 +210,7 @@ def test_the_gradient_of_the_model_goes_through_both_outputs() -> None:
         for s in (1, -1):
             moved = copy.deepcopy(model)
             with torch.no_grad():
-                moved[-1].bias[place] += s * h  # type: ignore[index,operator,union-attr]
+                moved[-1].bias[place] += s * h  # type: ignore[index,operator]
                 clean, perturbed = moved(inputs), moved(worst.inputs)
                 losses.append(CE(clean, targets) + 6.0 * divergence(clean, perturbed).mean())
         slope = (losses[0] - losses[1]).item() / (2 * h)

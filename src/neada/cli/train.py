@@ -33,7 +33,8 @@ Train a network that stays right when its inputs get worse.
 
 The adversary perturbs the inputs at a price (wrm), within a distance (adversarial, trades), or
 shifts the mixture of groups (group). With the method neada a rule that tightens with time decides
-about the number of inner steps. The run is a folder: metrics, checkpoints, everything needed to go on."""
+about the number of inner steps. The run is a folder: metrics, checkpoints, everything needed to go
+on."""
 _EXAMPLES = """\
 examples:
   neada train                                           digits, in less than a minute
