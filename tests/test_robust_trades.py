@@ -561,6 +561,11 @@ def test_a_config_that_makes_no_sense_is_refused(fields: dict[str, Any], sentenc
         TrainConfig(**{"objective": "trades", **fields})
 
 
+@pytest.mark.parametrize("kind", [AdversarialTraining, TRADES])
+def test_the_norm_is_by_default_that_of_training_from_a_config(kind: Any) -> None:
+    assert kind(network(), CE, EPS).norm == TrainConfig().norm == "linf"
+
+
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--objective", "trades", "--beta", "3", "--eps", "0.1", "--max-calls", "40"]
     folder = tmp_path / "run"
