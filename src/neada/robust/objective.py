@@ -16,22 +16,18 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.checks import check_choice, check_origin
 from neada.folding import folded
-from neada.inner import (
-    Counted,
-    Counters,
-    InnerLoop,
-    InnerOptions,
-    InnerResult,
-    backward,
-)
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult, backward
 from neada.optim.base import PlayerOptimizer
 from neada.robust.problem import (
     BatchNorm,
     Bounds,
     Loss,
     MakeOptimizer,
+    Network,
     Problem,
+    check_loss,
     check_model,
+    check_same_shape,
     checked_inputs,
     inner_modes,
     no_parameter_gradients,
@@ -130,19 +126,15 @@ class InputObjective(Counted, ABC):
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         """What moves y unless something else is asked for; it has no learning rate to choose."""
 
-    def _x_losses(
-        self, model: Callable[[Tensor], Tensor], y: Tensor, clean: Tensor, targets: Any
-    ) -> Tensor:
+    def _x_losses(self, model: Network, y: Tensor, clean: Tensor, targets: Any) -> Tensor:
         """What the model minimizes, per sample."""
         return self._losses(model, y, targets)
 
-    def _y_losses(
-        self, model: Callable[[Tensor], Tensor], y: Tensor, clean: Tensor, against: Any
-    ) -> Tensor:
+    def _y_losses(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
         """The part of it that depends on y, per sample, when the model is at rest."""
         return self._losses(model, y, against)
 
-    def _against(self, model: Callable[[Tensor], Tensor], clean: Tensor, targets: Any) -> Any:
+    def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
         """What `_y_losses` compares with, found once for a batch and its inner loop."""
         return targets
 
@@ -194,7 +186,7 @@ class InputObjective(Counted, ABC):
             worst = self.perturb(inputs, targets, ids)
             x_optimizer.zero_grad()
             loss = self._mean_loss(worst)
-            _check_loss(loss)
+            check_loss(loss)
             backward(loss, params, self.grad_scaler)
         value = loss.item()
         grad_sq_x = float(tensors.squared_norm([p.grad for p in params if p.grad is not None]))
@@ -291,7 +283,7 @@ class InputObjective(Counted, ABC):
         x_optimizer.zero_grad()
         with torch.enable_grad():
             losses = self._x_losses(self.model, y, problem.clean, targets)
-            _check_loss(losses.mean())
+            check_loss(losses.mean())
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
             y.grad = None
@@ -441,7 +433,7 @@ class InputObjective(Counted, ABC):
         """The tensor y and its optimizer for a batch: new ones, or those that were kept."""
         if self._kept is not None:
             y, optimizer = self._kept
-            _check_same_shape(tuple(y.shape), start)
+            check_same_shape(tuple(y.shape), start)
             with torch.no_grad():
                 y.copy_(start)
             self.inner.renew(optimizer)
@@ -455,7 +447,7 @@ class InputObjective(Counted, ABC):
             return y, optimizer
         self.inner.check_keep(optimizer)
         if self._loaded is not None:
-            _check_same_shape(tuple(self._loaded["shape"]), start)
+            check_same_shape(tuple(self._loaded["shape"]), start)
             optimizer.load_state_dict(self._loaded["optimizer"])
             self.inner.renew(optimizer)
             self._loaded = None
@@ -466,7 +458,7 @@ class InputObjective(Counted, ABC):
         """The network itself: y's gradients are not averaged over ranks."""
         return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
-    def _losses(self, model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Any) -> Tensor:
+    def _losses(self, model: Network, inputs: Tensor, targets: Any) -> Tensor:
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
 
     def _mean_loss(self, worst: Perturbed) -> Tensor:
@@ -501,19 +493,3 @@ def _all_but_last(stopping: StoppingRule | None, inner: InnerOptions) -> InnerLo
         )
     rule = FixedSteps(stopping.num_steps - 1)
     return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), rule.num_steps)
-
-
-def _check_loss(loss: Tensor) -> None:
-    if not math.isfinite(loss.item()):
-        raise tensors.NonFiniteGradient(
-            f"the loss is {loss.item()}; nothing was changed: lower the learning rate or check the "
-            "data"
-        )
-
-
-def _check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:
-    if shape != tuple(start.shape):
-        raise ValueError(
-            f"the y optimizer's state was left by a batch of shape {shape} and this one has shape "
-            f"{tuple(start.shape)}: use keep='nothing', or batches of one size (drop_last=True)"
-        )

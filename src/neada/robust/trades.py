@@ -1,6 +1,5 @@
 """TRADES: the loss of clean inputs, and how far outputs can be moved (Zhang et al. 2019)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,15 @@ from torch.nn import functional
 from neada.checks import check_number
 from neada.inner import InnerOptions
 from neada.robust.adversarial import BallObjective, Norm
-from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer, Problem, sample_losses
+from neada.robust.problem import (
+    BatchNorm,
+    Bounds,
+    Loss,
+    MakeOptimizer,
+    Network,
+    Problem,
+    sample_losses,
+)
 from neada.robust.store import PerturbationStore
 from neada.stopping import StoppingRule
 
@@ -108,19 +115,15 @@ class TRADES(BallObjective):
             inner=inner,
         )
 
-    def _x_losses(
-        self, model: Callable[[Tensor], Tensor], y: Tensor, clean: Tensor, targets: Any
-    ) -> Tensor:
+    def _x_losses(self, model: Network, y: Tensor, clean: Tensor, targets: Any) -> Tensor:
         outputs = model(clean)
         losses = sample_losses(self._sample_loss(outputs, targets), len(clean))
         return losses + self.beta * _divergences(_log_probabilities(outputs), model(y))
 
-    def _y_losses(
-        self, model: Callable[[Tensor], Tensor], y: Tensor, clean: Tensor, against: Any
-    ) -> Tensor:
+    def _y_losses(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
         return self.beta * _divergences(against, model(y))
 
-    def _against(self, model: Callable[[Tensor], Tensor], clean: Tensor, targets: Any) -> Tensor:
+    def _against(self, model: Network, clean: Tensor, targets: Any) -> Tensor:
         self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
