@@ -195,7 +195,7 @@ def test_public_names_are_the_decided_ones() -> None:
         *("Simplex", "Product"),
     }
     assert set(neada.robust.__all__) == {
-        *("WRM", "AdversarialTraining", "GroupDRO", "PerturbationStore", "certificate"),
+        *("WRM", "AdversarialTraining", "TRADES", "GroupDRO", "PerturbationStore", "certificate"),
         *("Certificate", "RobustInfo", "Perturbed"),
     }
     assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)

@@ -146,7 +146,10 @@ def test_resuming_where_nothing_is_begins_and_says_so(
             ["--objective", "group", "--regularizer", "none"],
             "use --method gdmax with --inner-steps 1",
         ),
-        (["--eps", "0.3"], "--eps 0.3 is for objective 'adversarial', and not for 'wrm'"),
+        (
+            ["--eps", "0.3"],
+            "--eps 0.3 is for objective 'adversarial' or 'trades', and not for 'wrm'",
+        ),
         (["--data", "synthetic", "--model", "cnn"], "needs images"),
         (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
         (["--data", "missing.npz"], "missing.npz"),

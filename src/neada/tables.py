@@ -201,6 +201,11 @@ OBJECTIVES: dict[str, ObjectiveEntry] = {
         "perturb the inputs within a distance",
         (*_PERTURBING, "random_start", "eps", "norm"),
     ),
+    "trades": ObjectiveEntry(
+        "neada.training.players:make_trades",
+        "perturb the inputs within a distance so that the outputs change",
+        (*_PERTURBING, "random_start", "eps", "norm", "beta"),
+    ),
     "group": ObjectiveEntry(
         "neada.training.players:make_group",
         "shift the mixture of groups",

@@ -31,9 +31,10 @@ __all__ = ["accuracy_table", "add_train"]
 _DESCRIPTION = """\
 Train a network that stays right when its inputs get worse.
 
-The adversary perturbs the inputs at a price (wrm), within a distance (adversarial), or shifts the
-mixture of groups (group). With the method neada a rule that tightens with time decides about the
-number of inner steps. The run is a folder: metrics, checkpoints, everything needed to go on."""
+The adversary perturbs the inputs at a price (wrm), within a distance (adversarial, trades), or
+shifts the mixture of groups (group). With the method neada a rule that tightens with time decides
+about the number of inner steps. The run is a folder: metrics, checkpoints, everything needed to go
+on."""
 _EXAMPLES = """\
 examples:
   neada train                                           digits, in less than a minute

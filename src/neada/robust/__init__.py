@@ -1,7 +1,8 @@
 """Robust training of any network: objectives whose y is an adversary.
 
-`WRM` perturbs the inputs at a price, `AdversarialTraining` within a distance, and `GroupDRO`
-shifts the mixture of groups. Each has a `step` for a loop of one's own:
+`WRM` perturbs the inputs at a price, `AdversarialTraining` within a distance, `TRADES` likewise to
+move the outputs, and `GroupDRO` shifts the mixture of groups. Each has a `step` for a loop of
+one's own:
 
 >>> import torch
 >>> from torch import nn
@@ -25,9 +26,11 @@ from neada.robust.certificate import Certificate, certificate
 from neada.robust.group import GroupDRO
 from neada.robust.records import Perturbed, RobustInfo
 from neada.robust.store import PerturbationStore
+from neada.robust.trades import TRADES
 from neada.robust.wrm import WRM
 
 __all__ = [
+    "TRADES",
     "WRM",
     "AdversarialTraining",
     "Certificate",

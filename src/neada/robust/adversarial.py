@@ -18,61 +18,16 @@ from neada.sets import Box, L1Ball, L2Ball, Set
 from neada.sets.balls import BallInBox
 from neada.stopping import StoppingRule
 
-__all__ = ["AdversarialTraining"]
+__all__ = ["AdversarialTraining", "BallObjective", "Norm"]
 
 
 Norm = Literal["l2", "linf", "l1"]
 
 
-class AdversarialTraining(InputObjective):
-    r"""Train on the worst inputs within a distance of the clean ones.
+class BallObjective(InputObjective):
+    """What objectives share whose y stays within a distance of the clean inputs.
 
-    .. math::
-        \min_x\ \frac1n \sum_i \max_{\|z_i - v_i\| \le \epsilon}\ \ell(x; z_i)
-
-    The loop is that of `WRM` with a set instead of a penalty. With bounds the set is the part of
-    the ball that lies in them, and the projection on that part is exact for every norm.
-
-    Needs to know: the radius eps. The inner problem is not concave, so the inner loop finds a local
-    maximum: nothing is certified.
-
-    Args:
-        model: Any network.
-        loss: As for `WRM`.
-        eps: The radius of every sample's ball.
-        norm: "l2", "linf" or "l1", over all dimensions of a sample.
-        y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
-            constructed with ``maximize=True``. By default `SPG` for each sample, whose first move
-            is as long as the ball is wide: nothing has to be chosen.
-        stopping: When the batch is bad enough; by default a gap of at most 1/(t+1), or t+1 steps.
-            The gap, which takes the place of the squared gradient in the rule, is
-
-            .. math::
-                \max_{z'} \langle z' - z, \nabla\ell\rangle \,/\, (\epsilon\,\|\nabla\ell\|_*)
-
-            over the ball and the bounds, with the dual norm: 1 at the center of the ball and 0 at a
-            first-order maximum, also on the border, where the gradient itself is not small.
-        per_sample: As for `WRM`.
-        store: As for `WRM`.
-        batch_norm: As for `WRM`.
-        bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
-        inner: As for `WRM`. With ``InnerOptions(start="random")`` y starts at a random point of the
-            ball, not at the clean input: uniform in the ball and, with bounds and "l2" or "l1",
-            then projected.
-
-    Attributes:
-        generator: The source of random starts; None for torch's global one. Its state is part of
-            the `state_dict`.
-
-    Example:
-        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
-        >>> robust = AdversarialTraining(
-        ...     model, nn.functional.cross_entropy, eps=0.1, norm="linf", bounds=(0.0, 1.0)
-        ... )
-        >>> images, labels = torch.rand(8, 1, 2, 2), torch.randint(2, (8,))
-        >>> worst = robust.perturb(images, labels)
-        >>> bool((worst.inputs - images).abs().max() <= 0.1 + 1e-6)
-        True
+    The arguments are those of `AdversarialTraining`.
     """
 
     def __init__(
@@ -80,7 +35,7 @@ class AdversarialTraining(InputObjective):
         model: nn.Module,
         loss: Loss,
         eps: float,
-        norm: Norm = "l2",
+        norm: Norm = "linf",
         *,
         y_optimizer: MakeOptimizer | None = None,
         stopping: StoppingRule | None = None,
@@ -147,3 +102,55 @@ class AdversarialTraining(InputObjective):
         super().load_state_dict(state_dict)
         if self.generator is not None and state_dict["generator"] is not None:
             self.generator.set_state(state_dict["generator"])
+
+
+class AdversarialTraining(BallObjective):
+    r"""Train on the worst inputs within a distance of the clean ones.
+
+    .. math::
+        \min_x\ \frac1n \sum_i \max_{\|z_i - v_i\| \le \epsilon}\ \ell(x; z_i)
+
+    The loop is that of `WRM` with a set instead of a penalty. With bounds the set is the part of
+    the ball that lies in them, and the projection on that part is exact for every norm.
+
+    Needs to know: the radius eps. The inner problem is not concave, so the inner loop finds a local
+    maximum: nothing is certified.
+
+    Args:
+        model: Any network.
+        loss: As for `WRM`.
+        eps: The radius of every sample's ball.
+        norm: "l2", "linf" or "l1", over all dimensions of a sample.
+        y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
+            constructed with ``maximize=True``. By default `SPG` for each sample, whose first move
+            is as long as the ball is wide: nothing has to be chosen.
+        stopping: When the batch is bad enough; by default a gap of at most 1/(t+1), or t+1 steps.
+            The gap, which takes the place of the squared gradient in the rule, is
+
+            .. math::
+                \max_{z'} \langle z' - z, \nabla\ell\rangle \,/\, (\epsilon\,\|\nabla\ell\|_*)
+
+            over the ball and the bounds, with the dual norm: 1 at the center of the ball and 0 at a
+            first-order maximum, also on the border, where the gradient itself is not small.
+        per_sample: As for `WRM`.
+        store: As for `WRM`.
+        batch_norm: As for `WRM`.
+        bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
+        inner: As for `WRM`. With ``InnerOptions(start="random")`` y starts at a random point of the
+            ball, not at the clean input: uniform in the ball and, with bounds and "l2" or "l1",
+            then projected.
+
+    Attributes:
+        generator: The source of random starts; None for torch's global one. Its state is part of
+            the `state_dict`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+        >>> robust = AdversarialTraining(
+        ...     model, nn.functional.cross_entropy, eps=0.1, bounds=(0.0, 1.0)
+        ... )
+        >>> images, labels = torch.rand(8, 1, 2, 2), torch.randint(2, (8,))
+        >>> worst = robust.perturb(images, labels)
+        >>> bool((worst.inputs - images).abs().max() <= 0.1 + 1e-6)
+        True
+    """

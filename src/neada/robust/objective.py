@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -15,22 +16,18 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.checks import check_choice, check_origin
 from neada.folding import folded
-from neada.inner import (
-    Counted,
-    Counters,
-    InnerLoop,
-    InnerOptions,
-    InnerResult,
-    backward,
-)
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult, backward
 from neada.optim.base import PlayerOptimizer
 from neada.robust.problem import (
     BatchNorm,
     Bounds,
     Loss,
     MakeOptimizer,
+    Network,
     Problem,
+    check_loss,
     check_model,
+    check_same_shape,
     checked_inputs,
     inner_modes,
     no_parameter_gradients,
@@ -129,6 +126,18 @@ class InputObjective(Counted, ABC):
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         """What moves y unless something else is asked for; it has no learning rate to choose."""
 
+    def _x_losses(self, model: Network, y: Tensor, clean: Tensor, targets: Any) -> Tensor:
+        """What the model minimizes, per sample."""
+        return self._losses(model, y, targets)
+
+    def _y_losses(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
+        """The part of it that depends on y, per sample, when the model is at rest."""
+        return self._losses(model, y, against)
+
+    def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
+        """What `_y_losses` compares with, found once for a batch and its inner loop."""
+        return targets
+
     _gap: Gap | None = None
     """What the rule looks at in place of the squared gradient, where that is something else."""
 
@@ -180,7 +189,7 @@ class InputObjective(Counted, ABC):
             worst = self.perturb(inputs, targets, ids)
             x_optimizer.zero_grad()
             loss = self._mean_loss(worst)
-            _check_loss(loss)
+            check_loss(loss)
             backward(loss, params, self.grad_scaler)
         value = loss.item()
         grad_sq_x = float(tensors.squared_norm([p.grad for p in params if p.grad is not None]))
@@ -225,7 +234,7 @@ class InputObjective(Counted, ABC):
             worst = samples.answer()
         if self.store is not None and ids is not None:
             self.store.put(ids, worst - problem.clean)
-        return self._perturbed(worst, problem, found, before)
+        return self._perturbed(worst, problem, targets, found, before)
 
     @contextmanager
     def _climbed(
@@ -239,7 +248,9 @@ class InputObjective(Counted, ABC):
             no_parameter_gradients([model, *losses]),
             folded(model) if self._folds else nullcontext(model) as fast,
         ):
-            problem = self._problem(inputs, targets, fast)
+            clean = checked_inputs(inputs, self.bounds)
+            against = self._against(fast, clean, targets) if loop.max_steps > 0 else None
+            problem = self._problem(clean, against, partial(self._y_losses, fast))
             start = self._start(problem, ids)
             samples = Samples(
                 problem,
@@ -275,8 +286,8 @@ class InputObjective(Counted, ABC):
         self.counters.check_budget(2)
         x_optimizer.zero_grad()
         with torch.enable_grad():
-            losses = self._losses(self.model, y, targets)
-            _check_loss(losses.mean())
+            losses = self._x_losses(self.model, y, problem.clean, targets)
+            check_loss(losses.mean())
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
             y.grad = None
@@ -291,17 +302,24 @@ class InputObjective(Counted, ABC):
         if self.store is not None and ids is not None:
             self.store.put(ids, samples.y.detach() - problem.clean)
         found = InnerResult(grad_sq, found.steps + 1, str(self.inner.stopping))
-        return self._perturbed(worst, problem, found, before), losses.mean().detach()
+        worse = self._perturbed(worst, problem, targets, found, before)
+        return worse, losses.mean().detach()
 
     def _perturbed(
-        self, worst: Tensor, problem: Problem, found: InnerResult, before: tuple[int, int, int]
+        self,
+        worst: Tensor,
+        problem: Problem,
+        targets: Any,
+        found: InnerResult,
+        before: tuple[int, int, int],
     ) -> Perturbed:
         """A perturbed batch with what it cost since the counters were as before."""
         distance_sq = _distances_sq(worst, problem)
         grad_sq = found.grad_sq
         return Perturbed(
             worst,
-            problem.targets,
+            targets,
+            problem.clean,
             distance_sq.sqrt().mean().item(),
             self._penalty(distance_sq.mean().item()),
             grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
@@ -325,7 +343,9 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        problem = self._problem(inputs, targets, self._bare_model())
+        clean = checked_inputs(inputs, self.bounds)
+        losses = partial(self._x_losses, self._bare_model())
+        problem = self._problem(clean, targets, losses)
         y = self._start(problem, ids).requires_grad_()
         penalty = self._penalty(_distances_sq(y.detach(), problem).mean().item())
         scale = math.sqrt(len(y))
@@ -387,14 +407,15 @@ class InputObjective(Counted, ABC):
 
     # How it is done.
 
-    def _problem(self, inputs: Tensor, targets: Any, model: Callable[[Tensor], Tensor]) -> Problem:
+    def _problem(
+        self, clean: Tensor, against: Any, losses: Callable[[Tensor, Tensor, Any], Tensor]
+    ) -> Problem:
         """What y maximizes on a batch, and where it lives."""
-        clean = checked_inputs(inputs, self.bounds)
 
-        def values(y: Tensor, clean: Tensor, targets: Any) -> Tensor:
-            return self._values(y, self._losses(model, y, targets), clean)
+        def values(y: Tensor, clean: Tensor, against: Any) -> Tensor:
+            return self._values(y, losses(y, clean, against), clean)
 
-        return Problem(values, self._region, clean, targets, self._region(clean))
+        return Problem(values, self._region, clean, against, self._region(clean))
 
     def _start(self, problem: Problem, ids: Tensor | None) -> Tensor:
         """Where y begins: as stored, or else near the clean inputs."""
@@ -416,7 +437,7 @@ class InputObjective(Counted, ABC):
         """The tensor y and its optimizer for a batch: new ones, or those that were kept."""
         if self._kept is not None:
             y, optimizer = self._kept
-            _check_same_shape(tuple(y.shape), start)
+            check_same_shape(tuple(y.shape), start)
             with torch.no_grad():
                 y.copy_(start)
             self.inner.renew(optimizer)
@@ -430,7 +451,7 @@ class InputObjective(Counted, ABC):
             return y, optimizer
         self.inner.check_keep(optimizer)
         if self._loaded is not None:
-            _check_same_shape(tuple(self._loaded["shape"]), start)
+            check_same_shape(tuple(self._loaded["shape"]), start)
             optimizer.load_state_dict(self._loaded["optimizer"])
             self.inner.renew(optimizer)
             self._loaded = None
@@ -441,20 +462,23 @@ class InputObjective(Counted, ABC):
         """The network itself: y's gradients are not averaged over ranks."""
         return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
-    def _losses(self, model: Callable[[Tensor], Tensor], inputs: Tensor, targets: Any) -> Tensor:
+    def _losses(self, model: Network, inputs: Tensor, targets: Any) -> Tensor:
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
 
     def _mean_loss(self, worst: Perturbed) -> Tensor:
         self.counters.check_budget()
         self.counters.count("x", len(worst.inputs))
-        return self._losses(self.model, worst.inputs, worst.targets).mean()
+        return self._batch_loss(worst)
 
     def _trial_loss(self, worst: Perturbed) -> Tensor:
         """The loss at a point that the model's optimizer only tries."""
         self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
-            return self._losses(self.model, worst.inputs, worst.targets).mean()
+            return self._batch_loss(worst)
+
+    def _batch_loss(self, worst: Perturbed) -> Tensor:
+        return self._x_losses(self.model, worst.inputs, worst.clean, worst.targets).mean()
 
 
 def _distances_sq(y: Tensor, problem: Problem) -> Tensor:
@@ -472,20 +496,4 @@ def _all_but_last(stopping: StoppingRule | None, inner: InnerOptions) -> InnerLo
             "at least one step"
         )
     rule = FixedSteps(stopping.num_steps - 1)
-    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), stopping.num_steps)
-
-
-def _check_loss(loss: Tensor) -> None:
-    if not math.isfinite(loss.item()):
-        raise tensors.NonFiniteGradient(
-            f"the loss is {loss.item()}; nothing was changed: lower the learning rate or check the "
-            "data"
-        )
-
-
-def _check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:
-    if shape != tuple(start.shape):
-        raise ValueError(
-            f"the y optimizer's state was left by a batch of shape {shape} and this one has shape "
-            f"{tuple(start.shape)}: use keep='nothing', or batches of one size (drop_last=True)"
-        )
+    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), rule.num_steps)

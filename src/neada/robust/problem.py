@@ -23,8 +23,11 @@ __all__ = [
     "Bounds",
     "Loss",
     "MakeOptimizer",
+    "Network",
     "Problem",
+    "check_loss",
     "check_model",
+    "check_same_shape",
     "checked_groups",
     "checked_inputs",
     "inner_modes",
@@ -35,6 +38,7 @@ __all__ = [
 ]
 
 Loss = Callable[..., Tensor]
+Network = Callable[[Tensor], Tensor]
 
 
 def unreduced(loss: Loss) -> Loss:
@@ -161,10 +165,10 @@ class Problem:
     """One maximization problem per sample.
 
     Attributes:
-        evaluate: The objective of each sample, with its graph, from y, clean inputs and targets.
+        evaluate: The objective of each sample, with its graph, from y, clean inputs and `targets`.
         region_around: Where the samples live, from their clean inputs.
         clean: The clean inputs.
-        targets: What the loss compares with.
+        targets: What the objective compares with: tensors with a row per sample.
         region: `region_around(clean)`.
     """
 
@@ -213,6 +217,24 @@ def checked_inputs(inputs: Tensor, bounds: Box | None) -> Tensor:
             f"and the bounds are {bounds!r}; give the range that the inputs really have"
         )
     return clean
+
+
+def check_loss(loss: Tensor) -> None:
+    """Raise NonFiniteGradient unless the loss of a batch is finite."""
+    if not math.isfinite(loss.item()):
+        raise tensors.NonFiniteGradient(
+            f"the loss is {loss.item()}; nothing was changed: lower the learning rate or check the "
+            "data"
+        )
+
+
+def check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:
+    """Raise unless a batch has the shape of the one that left its y optimizer's state."""
+    if shape != tuple(start.shape):
+        raise ValueError(
+            f"the y optimizer's state was left by a batch of shape {shape} and this one has shape "
+            f"{tuple(start.shape)}: use keep='nothing', or batches of one size (drop_last=True)"
+        )
 
 
 def checked_groups(

@@ -82,6 +82,7 @@ class Perturbed:
     Attributes:
         inputs: The perturbed inputs, without graph.
         targets: The targets as they were given.
+        clean: The inputs as they were given.
         perturbation: The mean Euclidean distance from the clean inputs.
         penalty: The mean penalty of the perturbation; 0 where there is none.
         grad_sq_y: The squared norm of the last gradient mapping, as the rule saw it.
@@ -94,6 +95,7 @@ class Perturbed:
 
     inputs: Tensor
     targets: Any
+    clean: Tensor
     perturbation: float
     penalty: float
     grad_sq_y: float

@@ -160,9 +160,14 @@ class AdversaryOptions:
         choices=tables.OBJECTIVES,
     )
     gamma: float = option(1.3, "price per squared distance (wrm)")
-    eps: float = option(0.1, "the largest distance, in the units of the inputs (adversarial)")
-    norm: Literal["l2", "linf", "l1"] = option("linf", "the norm of the distance (adversarial)")
-    random_start: bool = option(False, "start at random within the distance (adversarial)")
+    eps: float = option(
+        0.1, "the largest distance, in the units of the inputs (adversarial, trades)"
+    )
+    norm: Literal["l2", "linf", "l1"] = option(
+        "linf", "the norm of the distance (adversarial, trades)"
+    )
+    beta: float = option(6.0, "price of outputs that differ from the clean ones (trades)", least=0)
+    random_start: bool = option(False, "start at random within the distance (adversarial, trades)")
     regularizer: Literal["kl", "chi2", "none"] = option(
         "kl", "keeps the mixture from a single group (group)"
     )

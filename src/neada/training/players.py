@@ -30,6 +30,7 @@ __all__ = [
     "make_adversarial",
     "make_game",
     "make_group",
+    "make_trades",
     "make_wrm",
 ]
 
@@ -241,6 +242,15 @@ def make_adversarial(
     return objective
 
 
+def make_trades(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.TRADES:
+    """The adversary perturbs within a distance so that the outputs change."""
+    objective = robust.TRADES(
+        model, _LOSS, config.eps, config.norm, beta=config.beta, **_perturbing(config, data)
+    )
+    objective.generator = torch.Generator().manual_seed(config.seed)
+    return objective
+
+
 def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.GroupDRO:
     """The adversary shifts the mixture of groups."""
     num_groups = data.num_groups or data.num_classes
@@ -275,7 +285,7 @@ _LOSS = nn.functional.cross_entropy
 
 
 def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
-    """What `WRM` and `AdversarialTraining` share; the authors' scripts differ in everything."""
+    """What objectives with perturbed inputs share; the authors' scripts differ in everything."""
     released = config.stop == "released"
     clip = not released if config.clip is None else config.clip
     batch_norm = config.batch_norm or ("batch" if released else "frozen")

@@ -1,0 +1,575 @@
+"""TRADES: one step by hand, the divergence, the start, stores, and training with it."""
+
+import copy
+import dataclasses
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from neada import attacks, data, models
+from neada.cli import main
+from neada.data import Dataset
+from neada.inner import BudgetExhausted, InnerOptions
+from neada.robust import TRADES, AdversarialTraining, PerturbationStore
+from neada.sets import Box
+from neada.stopping import FixedSteps
+from neada.training import Progress, TrainConfig, TrainStatus, train
+
+EPS = 0.1
+NOISE = 1e-3
+CE = functional.cross_entropy
+
+
+def network(norm: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Flatten(), nn.Linear(18, 12), nn.BatchNorm1d(12), nn.ELU(), nn.Linear(12, 3)]
+    return nn.Sequential(*(x for x in layers if norm or not isinstance(x, nn.BatchNorm1d))).double()
+
+
+def batches(num: int = 1, size: int = 10) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (
+            torch.rand(size, 2, 3, 3, generator=generator, dtype=torch.float64),
+            torch.randint(3, (size,), generator=generator),
+        )
+        for _ in range(num)
+    ]
+
+
+def divergence(clean: Tensor, moved: Tensor) -> Tensor:
+    """KL between the softmax of two tables of logits, per row, as its definition has it."""
+    p, q = clean.softmax(1), moved.softmax(1)
+    return (p * (p / q).log()).sum(1)
+
+
+class Sign(torch.optim.Optimizer):
+    """The step of most published adversaries."""
+
+    def __init__(self, params: Any, lr: float, maximize: bool) -> None:
+        super().__init__(params, {"lr": lr, "maximize": maximize})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data += group["lr"] * p.grad.sign()
+
+
+def sign_moves(lr: float) -> Callable[[Tensor], Tensor]:
+    return lambda g: lr * g.sign()
+
+
+def plain_moves(lr: float) -> Callable[[Tensor], Tensor]:
+    return lambda g: lr * g
+
+
+def adam_moves(lr: float) -> Callable[[Tensor], Tensor]:
+    m: Any = 0.0
+    v: Any = 0.0
+    k = 0
+
+    def move(g: Tensor) -> Tensor:
+        nonlocal m, v, k
+        m, v, k = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g, k + 1
+        step: Tensor = lr * (m / (1 - 0.9**k)) / ((v / (1 - 0.999**k)).sqrt() + 1e-8)
+        return step
+
+    return move
+
+
+INNER: dict[str, tuple[Any, Any]] = {
+    "sign": (lambda p: Sign(p, lr=0.03, maximize=True), lambda: sign_moves(0.03)),
+    "sgd": (lambda p: torch.optim.SGD(p, lr=2.0, maximize=True), lambda: plain_moves(2.0)),
+    "adam": (lambda p: torch.optim.Adam(p, lr=0.02, maximize=True), lambda: adam_moves(0.02)),
+}
+
+
+@pytest.mark.parametrize("with_norm", [False, True], ids=["plain", "batch norm"])
+@pytest.mark.parametrize("name", INNER)
+def test_steps_are_those_written_by_hand(name: str, with_norm: bool) -> None:
+    make_optimizer, make_moves = INNER[name]
+    beta, num_steps = 2.5, 4
+    model, by_hand = network(with_norm), network(with_norm)
+    robust = TRADES(
+        *(model, CE, EPS),
+        beta=beta,
+        bounds=(0.0, 1.0),
+        y_optimizer=make_optimizer,
+        stopping=FixedSteps(num_steps),
+    )
+    robust.generator = torch.Generator().manual_seed(5)
+    x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    noise = torch.Generator().manual_seed(5)
+    for inputs, targets in batches(6):
+        info = robust.step(x_optimizer, inputs, targets)
+
+        low, high = (inputs - EPS).clamp(min=0.0), (inputs + EPS).clamp(max=1.0)
+        draw = torch.randn(inputs.shape, generator=noise, dtype=torch.float64)
+        z = torch.minimum(torch.maximum(inputs + NOISE * draw, low), high)
+        by_hand.eval()
+        reference = by_hand(inputs).detach()
+        move = make_moves()
+        for _ in range(num_steps):
+            z.requires_grad_()
+            value = beta * divergence(reference, by_hand(z)).sum()
+            (gradient,) = torch.autograd.grad(value, z)
+            z = torch.minimum(torch.maximum(z.detach() + move(gradient), low), high)
+        by_hand.train()
+        outputs = by_hand(inputs)
+        loss = CE(outputs, targets) + beta * divergence(outputs, by_hand(z)).mean()
+        gradients = torch.autograd.grad(loss, list(by_hand.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(by_hand.parameters(), gradients, strict=True):
+                parameter -= 0.2 * gradient
+
+        assert info.loss == pytest.approx(loss.item(), rel=1e-12)
+        assert (info.calls_x, info.calls_y, info.calls_value) == (1, num_steps, 1)
+    for key, tensor in by_hand.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[key], tensor, rtol=0.0, atol=1e-12)
+
+
+def test_a_loop_of_ones_own_is_the_same_as_step() -> None:
+    model, other = network(), network()
+    first, second = TRADES(model, CE, EPS), TRADES(other, CE, EPS)
+    for robust in (first, second):
+        robust.generator = torch.Generator().manual_seed(2)
+    x_first, x_second = (torch.optim.SGD(m.parameters(), lr=0.2) for m in (model, other))
+    for inputs, targets in batches(4):
+        first.step(x_first, inputs, targets)
+        worst = second.perturb(inputs, targets)
+        assert torch.equal(worst.clean, inputs) and torch.equal(worst.targets, targets)
+        x_second.zero_grad()
+        second.loss(worst).backward()  # type: ignore[no-untyped-call]
+        x_second.step()
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert first.counters == second.counters
+
+
+@pytest.mark.parametrize("inner", [InnerOptions(), InnerOptions(reuse_last=True)])
+def test_without_a_price_it_is_plain_training(inner: InnerOptions) -> None:
+    model, plain = network(), network()
+    robust = TRADES(model, CE, EPS, beta=0.0, inner=inner, stopping=FixedSteps(2))
+    x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    x_plain = torch.optim.SGD(plain.parameters(), lr=0.2)
+    for inputs, targets in batches(5):
+        robust.step(x_optimizer, inputs, targets)
+        x_plain.zero_grad()
+        CE(plain(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        x_plain.step()
+    for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0.0, atol=1e-14)
+
+
+# The divergence.
+
+
+def value_and_gradient(robust: TRADES, clean: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    """What a sample maximizes and its gradient, as the inner loop finds them."""
+    against = robust._against(robust.model, clean, None)
+    z = z.clone().requires_grad_()
+    values = robust._y_losses(robust.model, z, clean, against)
+    (gradient,) = torch.autograd.grad(values.sum(), z)
+    return values.detach(), gradient
+
+
+def test_the_gradient_in_the_inputs_against_finite_differences() -> None:
+    model, ((inputs, _),) = network(), batches(size=4)
+    robust = TRADES(model, CE, EPS, beta=3.0)
+    z = inputs + 0.05 * torch.randn_like(inputs)
+    values, gradient = value_and_gradient(robust, inputs, z)
+    torch.testing.assert_close(values, 3.0 * divergence(model(inputs), model(z)).detach())
+    h = 1e-6
+    for place in range(18):
+        shift = torch.zeros(18, dtype=torch.float64)
+        shift[place] = h
+        up, down = (
+            value_and_gradient(robust, inputs, z + s * shift.view(2, 3, 3))[0] for s in (1, -1)
+        )
+        slope = gradient.flatten(1)[:, place]
+        torch.testing.assert_close((up - down) / (2 * h), slope, rtol=1e-6, atol=1e-8)
+
+
+def test_the_gradient_of_the_model_goes_through_both_outputs() -> None:
+    model, ((inputs, targets),) = network(), batches()
+    robust = TRADES(model, CE, EPS, stopping=FixedSteps(3))
+    worst = robust.perturb(inputs, targets)
+    robust.loss(worst).backward()  # type: ignore[no-untyped-call]
+    bias = model[-1].bias
+    assert isinstance(bias, Tensor) and bias.grad is not None
+    found, h = bias.grad.clone(), 1e-6
+    for place in range(3):
+        losses = []
+        for s in (1, -1):
+            moved = copy.deepcopy(model)
+            with torch.no_grad():
+                moved[-1].bias[place] += s * h  # type: ignore[index,operator]
+                clean, perturbed = moved(inputs), moved(worst.inputs)
+                losses.append(CE(clean, targets) + 6.0 * divergence(clean, perturbed).mean())
+        slope = (losses[0] - losses[1]).item() / (2 * h)
+        assert found[place].item() == pytest.approx(slope, rel=1e-6, abs=1e-9)
+
+
+def test_it_is_zero_without_gradient_at_the_clean_input() -> None:
+    ((inputs, _),) = batches()
+    values, gradient = value_and_gradient(TRADES(network(), CE, EPS), inputs, inputs)
+    assert values.tolist() == [0.0] * 10
+    assert gradient.abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_probabilities_of_zero_do_no_harm(dtype: torch.dtype) -> None:
+    class Masked(nn.Module):
+        """Logits that rule out one class altogether, and nearly so another."""
+
+        def forward(self, z: Tensor) -> Tensor:
+            off = torch.tensor([-math.inf, -2e4, 0.0, 0.0], dtype=z.dtype)
+            return z + off
+
+    model: Any = Masked()
+    clean = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.0, 9.0, -90.0, 90.0]], dtype=dtype)
+    z = clean + torch.tensor([0.05, -0.05, 0.05, -0.05], dtype=dtype)
+    values, gradient = value_and_gradient(TRADES(model, CE, EPS), clean, z)
+    assert bool(values.isfinite().all()) and bool(gradient.isfinite().all())
+    assert values[0] > 0.0
+    weight = nn.Parameter(torch.ones(4, dtype=dtype))
+    outer = TRADES(model, CE, EPS)._x_losses(model, z * weight, clean, torch.tensor([2, 3]))
+    outer.sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None and bool(weight.grad.isfinite().all())
+
+
+def test_pixels_have_a_divergence_each_and_count_with_their_mean() -> None:
+    class PerPixel(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(2, 3, 1).double()
+
+        def forward(self, z: Tensor) -> Tensor:
+            outputs: Tensor = self.layer(z)
+            return outputs
+
+    model, ((inputs, _),) = PerPixel(), batches()
+    targets = torch.randint(3, (10, 3, 3))
+    robust = TRADES(model, CE, EPS, beta=2.0)
+    worst = robust.perturb(inputs, targets)
+    clean, moved = (model(z).movedim(1, -1).flatten(0, 2) for z in (inputs, worst.inputs))
+    expected = CE(clean, targets.flatten()) + 2.0 * divergence(clean, moved).mean()
+    torch.testing.assert_close(robust.loss(worst), expected)
+
+
+# Where y starts, and what it depends on.
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_the_start_is_noise_in_the_ball_and_the_bounds(norm: Any) -> None:
+    ((inputs, targets),) = batches(size=200)
+    inputs[:100] = 0.0  # on the border of the bounds
+    options: Any = {"stopping": FixedSteps(0), "inner": InnerOptions(min_steps=0)}
+    robust = TRADES(network(), CE, 0.5, norm, bounds=(0.0, 1.0), **options)
+    start = robust.perturb(inputs, targets).inputs
+    assert start.min() >= 0.0
+    inside = ((inputs > 0.01) & (inputs < 0.99))[100:]
+    assert (start - inputs)[100:][inside].std().item() == pytest.approx(NOISE, rel=0.1)
+    assert bool(((start - inputs)[:100] == 0.0).any())
+    small = TRADES(network(), CE, 1e-4, norm, **options)
+    order = {"linf": torch.inf, "l2": 2.0, "l1": 1.0}[norm]
+    moved = (small.perturb(inputs, targets).inputs - inputs).flatten(1)
+    assert torch.linalg.vector_norm(moved, order, dim=1).max() <= 1e-4 * (1 + 1e-9)
+
+
+def test_a_start_that_is_stored_or_random_gets_no_noise() -> None:
+    ((inputs, targets),) = batches()
+    stored = 0.01 * torch.randn(10, 2, 3, 3, dtype=torch.float64)
+    stored[4] = 0.0
+    ids = torch.arange(10)
+    store = PerturbationStore(10, (2, 3, 3), torch.float64)
+    store.put(ids, stored)
+    options: Any = {"stopping": FixedSteps(0), "inner": InnerOptions(min_steps=0)}
+    start = TRADES(network(), CE, EPS, store=store, **options).perturb(inputs, targets, ids).inputs
+    others = ids != 4
+    assert torch.equal(start[others], (inputs + stored)[others])
+    assert 0.0 < (start - inputs)[4].abs().max() < 6 * NOISE
+
+    def random(kind: Any) -> Tensor:
+        inner = InnerOptions(min_steps=0, start="random")
+        robust = kind(network(), CE, EPS, stopping=FixedSteps(0), inner=inner)
+        robust.generator = torch.Generator().manual_seed(4)
+        found: Tensor = robust.perturb(inputs, targets).inputs
+        return found
+
+    assert torch.equal(random(TRADES), random(AdversarialTraining))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_a_sample_does_not_depend_on_the_others_of_its_batch(norm: Any) -> None:
+    model = network()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 3.0
+    ((inputs, targets),) = batches()
+    stored = 0.01 * torch.randn(10, 2, 3, 3, dtype=torch.float64)
+    ids = torch.arange(10)
+
+    def worst(rows: Tensor) -> Any:
+        store = PerturbationStore(10, (2, 3, 3), torch.float64)
+        store.put(ids, stored)
+        robust = TRADES(model, CE, 0.3, norm, store=store, bounds=(0.0, 1.0))
+        robust.outer_steps = 50
+        return robust.perturb(inputs[rows], targets[rows], rows)
+
+    together = worst(ids)
+    alone = [worst(ids[i : i + 1]) for i in range(10)]
+    assert len({one.inner_steps for one in alone}) > 1
+    torch.testing.assert_close(
+        together.inputs, torch.cat([one.inputs for one in alone]), rtol=0.0, atol=1e-9
+    )
+    assert together.samples_y == sum(one.samples_y for one in alone)
+
+
+# One evaluation for both players.
+
+
+def test_the_last_evaluation_serves_both_players() -> None:
+    """Against a loop by hand: the perturbation that the model meets is that of the time before."""
+    beta = 2.0
+    model, by_hand = network(True), network(True)
+    store = PerturbationStore(10, (2, 3, 3), torch.float64)
+    robust = TRADES(
+        *(model, CE, EPS),
+        beta=beta,
+        store=store,
+        y_optimizer=lambda p: torch.optim.SGD(p, lr=2.0, maximize=True),
+        stopping=FixedSteps(1),
+        inner=InnerOptions(reuse_last=True),
+    )
+    robust.generator = torch.Generator().manual_seed(5)
+    x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    noise = torch.Generator().manual_seed(5)
+    ((inputs, targets),) = batches()
+    ids = torch.arange(10)
+    z = inputs + NOISE * torch.randn(inputs.shape, generator=noise, dtype=torch.float64)
+    for _ in range(5):
+        info = robust.step(x_optimizer, inputs, targets, ids)
+        assert (info.calls_x, info.calls_y, info.calls_value) == (1, 1, 0)
+        z.requires_grad_()
+        outputs = by_hand(inputs)
+        divergences = beta * divergence(outputs, by_hand(z))
+        loss = CE(outputs, targets) + divergences.mean()
+        gradient, *gradients = torch.autograd.grad(loss, [z, *by_hand.parameters()])
+        with torch.no_grad():
+            for parameter, part in zip(by_hand.parameters(), gradients, strict=True):
+                parameter -= 0.2 * part
+        z = z.detach() + 2.0 * 10 * gradient
+        z = torch.minimum(torch.maximum(z, inputs - EPS), inputs + EPS)
+        assert info.loss == pytest.approx(loss.item(), rel=1e-12)
+    assert (z - inputs).abs().max() > 0.01
+    torch.testing.assert_close(store.get(ids), z - inputs, rtol=0.0, atol=1e-12)
+    for key, tensor in by_hand.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[key], tensor, rtol=0.0, atol=1e-12)
+
+
+def test_a_joint_batch_is_the_whole_objective() -> None:
+    model, ((inputs, targets),) = network(), batches()
+    robust = TRADES(model, CE, EPS, beta=2.0)
+    joint = robust.joint(inputs, targets)
+    value = joint.closure()
+    assert isinstance(value, Tensor) and isinstance(joint.y_set, Box)
+    y = joint.y.detach()
+    assert 0.0 < (y - inputs).abs().max() < 6 * NOISE
+    expected = CE(model(inputs), targets) + 2.0 * divergence(model(inputs), model(y)).mean()
+    torch.testing.assert_close(value, expected)
+
+
+# State.
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_resumed_loop_is_the_same_bit_for_bit(stored: bool) -> None:
+    def make() -> Any:
+        model = network(True)
+        store = PerturbationStore(10, (2, 3, 3), torch.float64) if stored else None
+        robust = TRADES(model, CE, EPS, bounds=(0.0, 1.0), store=store)
+        robust.generator = torch.Generator().manual_seed(3)
+        return model, robust, torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def run(model: Any, robust: Any, x_optimizer: Any, part: slice) -> None:
+        ids = torch.arange(10) if stored else None
+        for inputs, targets in batches(9)[part]:
+            robust.step(x_optimizer, inputs, targets, ids)
+
+    whole, first, second = make(), make(), make()
+    run(*whole, slice(9))
+    run(*first, slice(4))
+    file = io.BytesIO()
+    torch.save([part.state_dict() for part in first], file)
+    file.seek(0)
+    for part, state in zip(second, torch.load(file, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    run(*second, slice(4, 9))
+    for name, tensor in whole[0].state_dict().items():
+        assert torch.equal(second[0].state_dict()[name], tensor), name
+    assert second[1].counters == whole[1].counters
+
+
+def test_a_state_of_another_objective_is_refused() -> None:
+    state = AdversarialTraining(network(), CE, EPS).state_dict()
+    with pytest.raises(ValueError, match="AdversarialTraining"):
+        TRADES(network(), CE, EPS).load_state_dict(state)
+
+
+# Misuse.
+
+
+def test_misuse_is_one_sentence() -> None:
+    ((inputs, targets),) = batches()
+    with pytest.raises(ValueError, match="beta must be a number at least 0"):
+        TRADES(network(), CE, EPS, beta=-1.0)
+    with pytest.raises(ValueError, match="eps must be a number greater than 0"):
+        TRADES(network(), CE, 0.0)
+    with pytest.raises(ValueError, match="norm must be one of"):
+        TRADES(network(), CE, EPS, "l3")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="reuse_last=True needs to know which step is the last"):
+        TRADES(network(), CE, EPS, inner=InnerOptions(reuse_last=True))
+    with pytest.raises(ValueError, match="either random or stored"):
+        store = PerturbationStore(10, (2, 3, 3))
+        TRADES(network(), CE, EPS, inner=InnerOptions(start="random"), store=store)
+    for layers in ([nn.Linear(18, 1)], [nn.Linear(18, 1), nn.Flatten(0)]):
+        one = nn.Sequential(nn.Flatten(), *layers).double()
+        with pytest.raises(ValueError, match=r"one output per class in dimension 1, two where"):
+            TRADES(one, functional.mse_loss, EPS).perturb(inputs, targets)
+    robust = TRADES(network(), CE, EPS)
+    robust.max_calls = 0
+    with pytest.raises(BudgetExhausted, match="max_calls = 0 is used up"):
+        robust.perturb(inputs, targets)
+
+
+# Training.
+
+
+def digits_batches(points: Dataset, num: int) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(len(points.inputs_train), (64,), generator=generator) for _ in range(num)]
+    return [(points.inputs_train[r], points.targets_train[r]) for r in rows]
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Dataset, nn.Module, nn.Module]:
+    """Digits, a network trained on clean inputs, and one trained with TRADES."""
+    points = data.load("digits")
+    plain, robust = (models.make("small-cnn", points.input_shape, 10, seed=0) for _ in range(2))
+    x_optimizer = torch.optim.Adam(plain.parameters(), lr=2e-3)
+    for inputs, targets in digits_batches(points, 150):
+        x_optimizer.zero_grad()
+        CE(plain(inputs), targets).backward()  # type: ignore[no-untyped-call]
+        x_optimizer.step()
+    objective = TRADES(robust, CE, EPS, bounds=(0.0, 1.0), stopping=FixedSteps(5))
+    objective.generator = torch.Generator().manual_seed(0)
+    x_optimizer = torch.optim.Adam(robust.parameters(), lr=2e-3)
+    for inputs, targets in digits_batches(points, 150):
+        objective.step(x_optimizer, inputs, targets)
+    return points, plain.eval(), robust.eval()
+
+
+def test_training_with_it_makes_digits_robust(trained: Any) -> None:
+    points, *both = trained
+    test = [(points.inputs_test, points.targets_test)]
+    plain, robust = (
+        attacks.robust_accuracy(model, test, "pgd", (EPS,), bounds=(0.0, 1.0)) for model in both
+    )
+    assert robust.clean > 0.9
+    assert robust.attacked[EPS] > plain.attacked[EPS] + 0.1
+
+
+@pytest.mark.parametrize("which", [1, 2], ids=["plain", "trades"])
+def test_the_default_adversary_is_as_bad_as_pgd_with_ten_steps(trained: Any, which: int) -> None:
+    points, model = trained[0], trained[which]
+    inputs, targets = points.inputs_test[:200], points.targets_test[:200]
+    low, high = (inputs - EPS).clamp(min=0.0), (inputs + EPS).clamp(max=1.0)
+    generator = torch.Generator().manual_seed(1)
+    z = inputs + NOISE * torch.randn(inputs.shape, generator=generator)
+    for _ in range(10):
+        z = torch.minimum(torch.maximum(z, low), high).requires_grad_()
+        log_p, log_q = model(inputs).detach().log_softmax(1), model(z).log_softmax(1)
+        (gradient,) = torch.autograd.grad((log_p.exp() * (log_p - log_q)).sum(), z)
+        z = z.detach() + EPS / 4 * gradient.sign()
+    z = torch.minimum(torch.maximum(z, low), high)
+    robust = TRADES(model, CE, EPS, bounds=(0.0, 1.0), stopping=FixedSteps(10))
+    robust.generator = torch.Generator().manual_seed(2)
+    worst = robust.perturb(inputs, targets).inputs
+    with torch.no_grad():
+        ours, pgd = (divergence(model(inputs), model(there)).mean() for there in (worst, z))
+    assert ours > 0.97 * pgd
+
+
+class _Stop(Exception):  # noqa: N818 (not an error)
+    pass
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {},
+        {"method": "gdmax", "inner_steps": 3, "y_optimizer": "adam", "norm": "l2"},
+        {"method": "gdmax", "inner_steps": 2, "reuse_last": True, "warm_start": "disk"},
+        {"method": "free", "replays": 2},
+        {"method": "tiada"},
+        {"random_start": True, "beta": 1.0},
+    ],
+    ids=str,
+)
+def test_training_by_every_method_goes_on_bit_for_bit(tmp_path: Path, kind: dict[str, Any]) -> None:
+    asked = TrainConfig(
+        **{"objective": "trades", "max_calls": 60, "eval_samples": 50, "log_every": 10, **kind}
+    )
+    points = data.load("digits")
+    whole = train(asked, tmp_path / "whole", data=points)
+    assert whole.status is TrainStatus.FINISHED
+    assert whole.rows[-1]["perturbation"] > 0.01
+
+    def stop(at: Progress) -> None:
+        if at.x_steps >= 6:
+            raise _Stop
+
+    with pytest.raises(_Stop):
+        train(asked, tmp_path / "part", data=points, progress=stop, checkpoint_seconds=1e-9)
+    result = train(asked, tmp_path / "part", data=points, resume=True)
+    for mine, other in zip(result.rows, whole.rows, strict=True):
+        assert {**mine, "seconds": 0.0} == {**other, "seconds": 0.0}
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(result.model.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"stop": "released"}, "stop='released' is for objective 'wrm', and not for 'trades'"),
+        ({"gamma": 2.0}, "gamma=2.0 is for objective 'wrm', and not for 'trades'"),
+        ({"beta": -1.0}, "beta must be a number at least 0"),
+        ({"objective": "adversarial", "beta": 1.0}, "beta=1.0 is for objective 'trades'"),
+    ],
+    ids=str,
+)
+def test_a_config_that_makes_no_sense_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        TrainConfig(**{"objective": "trades", **fields})
+
+
+@pytest.mark.parametrize("kind", [AdversarialTraining, TRADES])
+def test_the_norm_is_by_default_that_of_training_from_a_config(kind: Any) -> None:
+    assert kind(network(), CE, EPS).norm == TrainConfig().norm == "linf"
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--objective", "trades", "--beta", "3", "--eps", "0.1", "--max-calls", "40"]
+    folder = tmp_path / "run"
+    assert main(["train", *arguments, "--eval-samples", "50", "--out", str(folder)]) == 0
+    assert "test" in capsys.readouterr().out
+    assert main(["attack", str(folder), "--attack", "fgsm", "--eps", "0.1"]) == 0
+    assert dataclasses.asdict(TrainConfig(objective="trades"))["beta"] == 6.0
