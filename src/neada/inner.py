@@ -173,9 +173,9 @@ class InnerOptions:
         measure: For objectives: "sample" maximizes each sample's own objective, and the rule looks
             at the mean over the samples of their squared gradients; "batch" is about the mean
             objective of the batch, whose squared gradient is smaller by the batch size. "gap" is
-            for `AdversarialTraining`: in place of the squared gradient the rule looks at what a
-            linear function could still gain in the ball, relative to what it can gain from the
-            center. "auto" is "gap" there and "sample" elsewhere.
+            for objectives with a ball: in place of the squared gradient the rule looks at what a
+            linear function could still gain in it, relative to what it can gain from the center.
+            "auto" is "gap" there and "sample" elsewhere.
         min_steps: Steps before the rule is asked; 0 is the literal criterion I.
         max_steps: A cap, for rules that may never fire; None is 10,000 for `NeAda`, 100 for
             objectives.
@@ -187,8 +187,8 @@ class InnerOptions:
         reuse_last: For objectives with `FixedSteps`: the evaluation of the last step of y serves
             the model as well, by one backward pass for both, in the mode the model is in. Calls
             are counted as ever. That last step moves what a store keeps, not this batch.
-        start: For `AdversarialTraining`: y starts at the "clean" input, or at a "random" point of
-            the ball.
+        start: For objectives with a ball: y starts at the "clean" input (`TRADES`: next to it), or
+            at a "random" point of the ball.
     """
 
     keep: Literal["auto"] | Keep = "auto"
