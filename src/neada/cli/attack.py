@@ -121,9 +121,9 @@ def add_certify(parser: Parser) -> None:
     """Fill the command `certify`."""
     parser.description = (
         "Bound the mean loss under every shift of the data, within their valid range, whose mean\n"
-        "squared distance is at most rho: about the samples that are looked at, and certified only\n"
-        "where the smoothness of the model is proven (linear models and smooth MLPs); elsewhere it\n"
-        "is an estimate, and says so."
+        "squared distance is at most rho: about the samples that are looked at, and certified\n"
+        "only where the smoothness of the model is proven (linear models and smooth MLPs);\n"
+        "elsewhere it is an estimate, and says so."
     )
     parser.epilog = (
         "examples:\n"

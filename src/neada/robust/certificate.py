@@ -190,7 +190,7 @@ class _Climb:
         bounds: Box | None,
         gamma: float,
         smoothness: float,
-        losses: Callable[[Tensor, Any], Tensor],
+        losses: Callable[..., Tensor],
         targets: Any,
         proven: ProvenLoss | None,
     ) -> None:
@@ -265,7 +265,7 @@ def _own_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).eval()
 
 
-def _exact_losses(model: nn.Module, loss: Loss) -> Callable[[Tensor, Any], Tensor]:
+def _exact_losses(model: nn.Module, loss: Loss) -> Callable[..., Tensor]:
     """The losses of samples in float64, as far as the network can be evaluated in it."""
     dtype = torch.float64
     if all(is_unaltered(part) for part in model.modules()):
@@ -292,8 +292,10 @@ def _exact_loss(loss: Loss) -> Loss:
 
 
 def _as_exact(entry: Any) -> Any:
-    floating = isinstance(entry, Tensor) and entry.is_floating_point()
-    return entry.double() if floating else entry
+    if not isinstance(entry, Tensor):
+        return entry
+    dtype = torch.float64 if entry.is_floating_point() else entry.dtype
+    return entry.detach().to(dtype, copy=True)  # a copy of an inference tensor is a usual one
 
 
 def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any]]:

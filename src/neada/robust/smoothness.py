@@ -88,9 +88,9 @@ def _linear(layer: nn.Linear) -> Layer | None:
     if layer.weight.numel() == 0:
         return None
     weight = layer.weight.detach().to(torch.float64, copy=True)
-    bias = None if layer.bias is None else layer.bias.detach().to(torch.float64, copy=True)
+    bias = 0.0 if layer.bias is None else layer.bias.detach().to(torch.float64, copy=True)
     norm: Tensor = torch.linalg.matrix_norm(weight, ord=2)
-    return Layer(partial(functional.linear, weight=weight, bias=bias), norm.item() * _UP, 0.0)
+    return Layer(lambda u: u @ weight.T + bias, norm.item() * _UP, 0.0)
 
 
 def _flatten(layer: nn.Flatten) -> Layer | None:
@@ -101,16 +101,20 @@ def _flatten(layer: nn.Flatten) -> Layer | None:
 
 def _celu(layer: nn.CELU) -> Layer | None:
     alpha = layer.alpha
-    return Layer(partial(functional.celu, alpha=alpha), 1.0, 1.0 / alpha) if alpha > 0.0 else None
+    return Layer(lambda u: torch.celu(u, alpha), 1.0, 1.0 / alpha) if alpha > 0.0 else None
 
 
 def _softplus(layer: nn.Softplus) -> Layer | None:
     # Where beta u is above the threshold torch returns u: less than the map by up to
     # exp(-threshold) / beta, and with a jump. A threshold above 88 overflows in float32.
-    if not (layer.beta > 0.0 and 20.0 <= layer.threshold <= 80.0):
+    beta, threshold = layer.beta, layer.threshold
+    if not (beta > 0.0 and 20.0 <= threshold <= 80.0):
         return None
-    function = partial(functional.softplus, beta=layer.beta, threshold=80.0)
-    return Layer(function, 1.0, layer.beta / 4.0, math.exp(-layer.threshold) / layer.beta)
+
+    def smooth(u: Tensor) -> Tensor:
+        return torch.logaddexp(beta * u, u.new_zeros(())) / beta
+
+    return Layer(smooth, 1.0, beta / 4.0, math.exp(-threshold) / beta)
 
 
 _LAYERS: dict[type[nn.Module], Callable[[Any], Layer | None]] = {
@@ -135,10 +139,10 @@ def is_unaltered(module: nn.Module) -> bool:
     owner = next(base for base in kind.__mro__ if "forward" in vars(base))
     return (
         not any(getattr(module, name) for name in _HOOKS)
-        and not nn.modules.module._has_any_global_hook()
+        and not nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
         and not any(callable(getattr(kind, name, None)) for name in vars(module))
         and module._compiled_call_impl is None
-        and kind.__call__ is nn.Module.__call__
+        and _is_defined_in(kind.__call__, nn.modules.module.__name__)
         and _is_defined_in(kind.forward, owner.__module__)
     )
 
@@ -282,9 +286,7 @@ def proven_loss(model: nn.Module, loss: Loss, class_targets: bool) -> ProvenLoss
     """
     own_loss = _read_loss(loss, class_targets)
     layers = None if own_loss is None else read_layers(model)
-    kinds = {(type(p), p.dtype) for p in model.parameters()}
-    usual = ({(nn.Parameter, torch.float32)}, {(nn.Parameter, torch.float64)}, set())
-    if own_loss is None or layers is None or kinds not in usual:
+    if own_loss is None or layers is None or not _computes_as_said(list(model.parameters())):
         return None
     first, second = 1.0, 0.0
     for layer in layers:
@@ -300,20 +302,32 @@ def proven_loss(model: nn.Module, loss: Loss, class_targets: bool) -> ProvenLoss
     return ProvenLoss(smoothness, tuple(layers), own_loss, of_classes)
 
 
+def _computes_as_said(parameters: list[nn.Parameter]) -> bool:
+    """Whether products with these tensors are torch's own, in at least single precision."""
+    dtypes = {p.dtype for p in parameters}
+    return (
+        dtypes in (set(), {torch.float32}, {torch.float64})
+        and all(type(p) is nn.Parameter for p in parameters)
+        and not any(torch.is_autocast_enabled(p.device.type) for p in parameters)
+    )
+
+
 def _composed(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[float, float]:
     first = outer[0] * inner[0] * _UP if inner[0] else 0.0
     if inner[1] == outer[1] == 0.0:
         return first, 0.0
     curved = outer[0] * inner[1] if inner[1] > 0.0 else 0.0
     # What underflows is still curved.
-    return first, max((curved + outer[1] * inner[0] ** 2) * _UP, sys.float_info.min)
+    return first, max((curved + outer[1] * inner[0] * inner[0]) * _UP, sys.float_info.min)
 
 
 def _read_loss(loss: Loss, class_targets: bool) -> partial[Tensor] | None:
     """The loss without a mean, if it is a known one for these targets."""
     options: dict[str, Any] = {}
     if isinstance(loss, partial):
-        loss, options = loss.func, loss.keywords if not loss.args else {"args": loss.args}
+        if loss.args:
+            return None
+        options, loss = loss.keywords, loss.func
     if isinstance(loss, nn.Module):
         if options or not is_unaltered(loss):
             return None
