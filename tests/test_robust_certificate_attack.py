@@ -76,15 +76,17 @@ def random_case(seed: int) -> Case:
     torch.manual_seed(seed)
     dim, num_classes, num = choose.randint(1, 4), choose.randint(2, 4), choose.randint(1, 6)
     squared = choose.random() < 0.15
-    depth = choose.randint(1, 2) if squared else choose.randint(1, 3)
-    has_proof = squared or choose.random() < 0.85
+    is_tight = choose.random() < 0.2  # the bound of the smoothness is attained
+    num_classes = (1 if squared else 2) if is_tight else num_classes
+    depth = 1 if is_tight else choose.randint(1, 2) if squared else choose.randint(1, 3)
+    has_proof = squared or is_tight or choose.random() < 0.85
     activation = choose.choice(SMOOTH if has_proof else WITHOUT_PROOF)()  # the same one each time
     layers: list[nn.Module] = [nn.Flatten()]
     width = dim
     for i in range(depth):
         out = num_classes if i == depth - 1 else choose.randint(1, 6)
         layers.append(nn.Linear(width, out, bias=choose.random() < 0.8))
-        layers.append(nn.Dropout(0.5) if squared else activation)
+        layers.append(nn.Dropout(0.5) if squared or is_tight else activation)
         width = out
     keeps_last = not has_proof or choose.random() < 0.2  # an activation at the end
     model = nn.Sequential(*layers) if keeps_last else nn.Sequential(*layers[:-1])
@@ -92,6 +94,8 @@ def random_case(seed: int) -> Case:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= scale
+            if is_tight and not squared:
+                parameter[1] = -parameter[0]
     if choose.random() < 0.3:
         model = model.double()
     inputs, bounds = random_inputs(choose, (num, 1, dim))
