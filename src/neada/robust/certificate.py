@@ -16,7 +16,6 @@ from neada.checks import check_number
 from neada.robust.problem import (
     Loss,
     checked_inputs,
-    no_parameter_gradients,
     sample_losses,
     unreduced,
 )
@@ -127,39 +126,40 @@ def certificate(
     gamma = objective.gamma if gamma is None else gamma
     check_number("gamma", gamma)
     check_number("max_steps", max_steps, above=0, strict=False, whole=True)
-    model = _own_copy(objective.model)
+    original = objective.model
+    if isinstance(original, DistributedDataParallel):
+        original = original.module
+    model = _own_copy(original)
     batches = _read(data, objective.bounds)
     probed = list(_first(batches, num_probed))
     if not probed:
         raise ValueError("the data have no batches, so there is nothing to certify")
     loss = objective.loss_function
     of_classes = _are_classes(probed[0][1])
-    proven = proven_loss(model, loss, of_classes)
+    proven = proven_loss(original, loss, of_classes)
     losses = _exact_losses(model, loss) if proven is None else proven.losses
-    modules = [model, loss] if isinstance(loss, nn.Module) else [model]
-    with no_parameter_gradients(modules):
-        smoothness = (
-            max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
-            if proven is None
-            else proven.smoothness
+    smoothness = (
+        max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
+        if proven is None
+        else proven.smoothness
+    )
+    if not 2.0 * gamma > smoothness:
+        raise ValueError(
+            f"gamma = {gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
+            "so the inner problem need not be concave and has no bound: pass a gamma > "
+            f"{smoothness / 2.0:g} to the certificate (the training's may stay as it is)"
         )
-        if not 2.0 * gamma > smoothness:
-            raise ValueError(
-                f"gamma = {gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
-                "so the inner problem need not be concave and has no bound: pass a gamma > "
-                f"{smoothness / 2.0:g} to the certificate (the training's may stay as it is)"
-            )
-        surrogate, gap, num_samples = 0.0, 0.0, 0
-        for inputs, targets in chain(probed, batches):
-            if _are_classes(targets) != of_classes:
-                raise ValueError("some targets are class numbers and some are not: use one kind")
-            if proven is not None:
-                proven.check(model, inputs, targets)
-            climb = _Climb(inputs, objective.bounds, gamma, smoothness, losses, targets, proven)
-            values, gaps = climb.maximize(tol, max_steps)
-            surrogate += values.sum().item()
-            gap += gaps.sum().item()
-            num_samples += len(inputs)
+    surrogate, gap, num_samples = 0.0, 0.0, 0
+    for inputs, targets in chain(probed, batches):
+        if _are_classes(targets) != of_classes:
+            raise ValueError("some targets are class numbers and some are not: use one kind")
+        if proven is not None:
+            proven.check(model, inputs, targets)
+        climb = _Climb(inputs, objective.bounds, gamma, smoothness, losses, targets, proven)
+        values, gaps = climb.maximize(tol, max_steps)
+        surrogate += values.sum().item()
+        gap += gaps.sum().item()
+        num_samples += len(inputs)
     surrogate, gap, price = surrogate / num_samples, gap / num_samples, gamma * rho
     return Certificate(
         kind="estimated" if proven is None else "certified",
@@ -203,7 +203,7 @@ class _Climb:
         self.lower = torch.full_like(clean, -math.inf)
         self.upper = torch.full_like(clean, math.inf)
         if bounds is not None:
-            # Data may leave the bounds by a rounding error; then the bounds are there.
+            # Data may leave the bounds by a rounding error; then they are the bounds.
             self.lower = torch.minimum(bounds.project(self.lower), clean)
             self.upper = torch.maximum(bounds.project(self.upper), clean)
 
@@ -256,13 +256,11 @@ class _Climb:
 
 
 def _own_copy(model: nn.Module) -> nn.Module:
-    """The network in evaluation mode."""
-    if isinstance(model, DistributedDataParallel):
-        model = model.module
+    """The network in evaluation mode, for gradients in the inputs only."""
     for name, tensor in model.state_dict().items():
         if isinstance(tensor, Tensor) and not bool(tensor.isfinite().all()):
             raise ValueError(f"the model's {name} is not finite, so there is nothing to certify")
-    return copy.deepcopy(model).eval()
+    return copy.deepcopy(model).eval().requires_grad_(False)
 
 
 def _exact_losses(model: nn.Module, loss: Loss) -> Callable[..., Tensor]:
@@ -283,7 +281,7 @@ def _exact_losses(model: nn.Module, loss: Loss) -> Callable[..., Tensor]:
 def _exact_loss(loss: Loss) -> Loss:
     """The loss with its own tensors, such as weights of the classes, in float64."""
     if isinstance(loss, nn.Module):
-        return copy.deepcopy(loss).double()
+        return copy.deepcopy(loss).double().requires_grad_(False)
     if isinstance(loss, partial):
         args = [_as_exact(entry) for entry in loss.args]
         keywords = {name: _as_exact(entry) for name, entry in loss.keywords.items()}

@@ -36,7 +36,7 @@ __all__ = [
 
 _UP = 1.0 + 1e-10  # a computed norm or product of norms is at most this factor below the true one
 _UNIT = 1e-12  # bounds the relative rounding error of one layer in float64
-_AGREEMENT = 1e-3  # how far the network in its own precision may be from the copy, per layer
+_OWN = 1e9  # how much more a layer of the network itself may be away, in its own precision
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -48,13 +48,15 @@ class Layer:
         function: The map.
         first: A Lipschitz constant.
         second: A Lipschitz constant of its Jacobian; exactly 0 if the map is affine.
-        deviation: How far an entry of what torch computes may be from the map, rounding aside.
+        deviation: How far an entry of what torch computes may be from the map in any case.
+        rounding: How far the outputs may be, relative to `first` times the inputs plus the outputs.
     """
 
     function: Callable[[Tensor], Tensor]
     first: float
     second: float
     deviation: float = 0.0
+    rounding: float = _UNIT
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Errors:
     gradient: Tensor
 
 
-_ELU = Layer(functional.elu, 1.0, 1.0)
+_CUT = 1e-15  # of exp(u) - 1 where u is near 0
+_ELU = Layer(functional.elu, 1.0, 1.0, _CUT)
 _TANH = Layer(torch.tanh, 1.0, 4.0 / (3.0 * math.sqrt(3.0)))
 _SIGMOID = Layer(torch.sigmoid, 0.25, 1.0 / (6.0 * math.sqrt(3.0)))
 _LOG_SIGMOID = Layer(functional.logsigmoid, 1.0, 0.25)
@@ -90,7 +93,9 @@ def _linear(layer: nn.Linear) -> Layer | None:
     weight = layer.weight.detach().to(torch.float64, copy=True)
     bias = 0.0 if layer.bias is None else layer.bias.detach().to(torch.float64, copy=True)
     norm: Tensor = torch.linalg.matrix_norm(weight, ord=2)
-    return Layer(lambda u: u @ weight.T + bias, norm.item() * _UP, 0.0)
+    # A sum of n products is off by n units of at most the root of n times what is seen.
+    rounding = max(_UNIT, 2.0**-52 * (layer.in_features + 1.0) ** 1.5)
+    return Layer(lambda u: u @ weight.T + bias, norm.item() * _UP, 0.0, rounding=rounding)
 
 
 def _flatten(layer: nn.Flatten) -> Layer | None:
@@ -101,7 +106,9 @@ def _flatten(layer: nn.Flatten) -> Layer | None:
 
 def _celu(layer: nn.CELU) -> Layer | None:
     alpha = layer.alpha
-    return Layer(lambda u: torch.celu(u, alpha), 1.0, 1.0 / alpha) if alpha > 0.0 else None
+    if not alpha > 0.0:
+        return None
+    return Layer(lambda u: torch.celu(u, alpha), 1.0, 1.0 / alpha, _CUT * alpha)
 
 
 def _softplus(layer: nn.Softplus) -> Layer | None:
@@ -139,9 +146,8 @@ def is_unaltered(module: nn.Module) -> bool:
     owner = next(base for base in kind.__mro__ if "forward" in vars(base))
     return (
         not any(getattr(module, name) for name in _HOOKS)
-        and not nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
-        and not any(callable(getattr(kind, name, None)) for name in vars(module))
-        and module._compiled_call_impl is None
+        and not any(getattr(nn.modules.module, "_global" + name) for name in _HOOKS)
+        and not any(hasattr(kind, name) for name in vars(module))  # such as forward
         and _is_defined_in(kind.__call__, nn.modules.module.__name__)
         and _is_defined_in(kind.forward, owner.__module__)
     )
@@ -212,7 +218,7 @@ class ProvenLoss:
             outputs = self.outputs(inputs)
             dtype = next((p.dtype for p in model.parameters()), inputs.dtype)
             distance = row_sums((model(inputs.to(dtype)).double() - outputs).square()).sqrt()
-            if not bool((distance <= self._spread(inputs, _AGREEMENT)[0]).all()):
+            if not bool((distance <= self._spread(inputs, _OWN)[0]).all()):
                 raise ValueError(
                     f"the network in {dtype} is {distance.max():g} away from what its layers say, "
                     "so nothing can be proven: remove what alters it, or certify model.double()"
@@ -240,7 +246,7 @@ class ProvenLoss:
             prices: The computed :math:`\gamma\|z - v\|^2`.
             gamma: The price of a unit.
         """
-        moved, turned, slope = self._spread(inputs, _UNIT)
+        moved, turned, slope = self._spread(inputs)
         steep, curved = math.sqrt(2.0) * torch.ones_like(losses), 0.5
         if not self.of_classes:
             steep, curved = 2.0 * losses.sqrt(), 2.0
@@ -249,16 +255,18 @@ class ProvenLoss:
         gradient = gradient + _UNIT * 2.0 * (gamma * prices).sqrt()
         return Errors(value, gradient)
 
-    def _spread(self, u: Tensor, unit: float) -> tuple[Tensor, Tensor, float]:
-        """Errors of outputs and of Jacobians, and the Lipschitz constant, with a unit of rounding.
+    def _spread(self, u: Tensor, times: float = 1.0) -> tuple[Tensor, Tensor, float]:
+        """Errors of outputs and of Jacobians, and the Lipschitz constant.
 
-        A layer moves its output by `unit` of what it sums up.
+        Args:
+            u: The inputs.
+            times: Layers round so many times worse than in float64.
         """
         moved = turned = u.new_zeros(len(u))
         slope = 1.0
         for layer in self.layers:
             after = layer.function(u)
-            sizes = layer.first * _norms(u) + _norms(after)
+            unit, sizes = times * layer.rounding, layer.first * _norms(u) + _norms(after)
             apart = layer.deviation * math.sqrt(after[0].numel())
             turned = layer.first * turned + (layer.second * moved + unit * layer.first) * slope
             moved = layer.first * moved + unit * sizes + apart
