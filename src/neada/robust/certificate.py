@@ -197,6 +197,7 @@ class _Climb:
         self.clean = clean
         self.gamma = gamma
         self.concavity = 2.0 * gamma - smoothness
+        self.spared = _SPARED * self.concavity
         self.losses = losses
         self.targets = targets
         self.proven = proven
@@ -209,40 +210,41 @@ class _Climb:
 
     def maximize(self, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
         """The objective and the bound of the gap, for each sample where its sum was best."""
-        z = self.clean.clone()
-        values, gradients, errors = self._evaluate(z)
-        gaps = self._gaps(z, gradients) + errors
+        z = best = self.clean
+        losses, prices, gradients = self._evaluate(z)
+        gaps = self._gaps(z, gradients)
+        totals = losses - prices + gaps
         for _ in range(max_steps):
             if bool((gaps <= tol).all()):
                 break
             # The curvature is between 2 gamma - L and 2 gamma + L: the best fixed step.
             z = (z + gradients / (2.0 * self.gamma)).clamp(self.lower, self.upper)
-            new_values, gradients, errors = self._evaluate(z)
-            new_gaps = self._gaps(z, gradients) + errors
-            better = new_values + new_gaps < values + gaps
-            values = torch.where(better, new_values, values)
+            new_losses, new_prices, gradients = self._evaluate(z)
+            new_gaps = self._gaps(z, gradients)
+            better = new_losses - new_prices + new_gaps < totals
+            best = torch.where(better.reshape(-1, *[1] * (z.dim() - 1)), z, best)
+            losses = torch.where(better, new_losses, losses)
+            prices = torch.where(better, new_prices, prices)
             gaps = torch.where(better, new_gaps, gaps)
-        if not bool(((values + gaps).isfinite() & (gaps >= 0.0)).all()):
+            totals = losses - prices + gaps
+        if self.proven is not None:
+            missed = self.proven.errors(best, losses, prices, self.gamma)
+            gaps = gaps + missed.value + missed.gradient.square() / (2.0 * self.spared)
+        if not bool(((losses - prices + gaps).isfinite() & (gaps >= 0.0)).all()):
             raise ValueError(
                 "the bound of a sample is not a finite number: check its target, or pass a gamma "
                 "further above half the smoothness"
             )
-        return values, gaps
+        return losses - prices, gaps
 
     def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values and gradients, and what their errors add to the gap."""
+        """Losses, prices, and the gradients of their difference."""
         z = z.detach().requires_grad_()
         with torch.enable_grad():
             losses = self.losses(z, self.targets)
             prices = self.gamma * row_sums((z - self.clean).square())
             (gradients,) = torch.autograd.grad((losses - prices).sum(), z)
-        losses, prices = losses.detach(), prices.detach()
-        if self.proven is None:
-            return losses - prices, gradients, torch.zeros_like(prices)
-        with torch.no_grad():
-            missed = self.proven.errors(z, losses, prices, self.gamma)
-        errors = missed.value + missed.gradient.square() / (2.0 * _SPARED * self.concavity)
-        return losses - prices, gradients, errors
+        return losses.detach(), prices.detach(), gradients
 
     def _gaps(self, z: Tensor, gradients: Tensor) -> Tensor:
         """The maximum over d of <g, d> - c |d|^2 / 2 with z + d in the box.
@@ -250,7 +252,7 @@ class _Climb:
         c is 2 gamma - L, less a part: <e, d> - part |d|^2 / 2 is at most |e|^2 / (2 part), whatever
         the error e of the gradient.
         """
-        concavity = (1.0 - _SPARED) * self.concavity
+        concavity = self.concavity - self.spared
         step = (gradients / concavity).clamp(self.lower - z, self.upper - z)
         return row_sums(step * (gradients - 0.5 * concavity * step))
 
