@@ -238,6 +238,24 @@ def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("certified: the mean loss is at most 50.")
 
 
+def test_certify_asks_for_a_gamma_where_the_training_had_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = ["train", "--data", "synthetic", "--objective", "adversarial", "--eps", "0.1"]
+    training += ["--max-calls", "20", "--eval-eps", "0.3", "--out", str(tmp_path), "--quiet"]
+    assert main(training) == 0
+    capsys.readouterr()
+    arguments = ["certify", str(tmp_path), "--samples", "20"]
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert "trained with 'adversarial', without a gamma: give --gamma" in errors
+    assert errors.count("\n") == 1
+    assert main([*arguments, "--gamma", "0"]) == 2
+    assert "--gamma must be a number greater than 0" in capsys.readouterr().err
+    assert main([*arguments, "--gamma", "1000", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gamma"] == 1000
+
+
 def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")

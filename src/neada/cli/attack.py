@@ -11,6 +11,7 @@ import neada
 from neada import tables
 from neada.cli.arguments import (
     Parser,
+    UsageError,
     add_flag,
     add_output_options,
     check_choice,
@@ -119,10 +120,10 @@ def _show_attacks(
 def add_certify(parser: Parser) -> None:
     """Fill the command `certify`."""
     parser.description = (
-        "Bound the mean loss under every shift of the data whose mean squared distance is at\n"
-        "most rho: about the samples that are looked at, and certified only where the smoothness\n"
-        "of the model is proven (linear models and smooth MLPs); elsewhere it is an estimate, and\n"
-        "says so."
+        "Bound the mean loss under every shift of the data, within their valid range, whose mean\n"
+        "squared distance is at most rho: about the samples that are looked at, and certified\n"
+        "only where the smoothness of the model is proven (linear models and smooth MLPs);\n"
+        "elsewhere it is an estimate, and says so."
     )
     parser.epilog = (
         "examples:\n"
@@ -131,7 +132,7 @@ def add_certify(parser: Parser) -> None:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
     add_flag(parser, Option("rho", "the shift", 0.1, float))
-    add_flag(parser, Option("gamma", "(default: as in the training)", None, float))
+    add_flag(parser, Option("gamma", "(default: as in the training with wrm)", None, float))
     _add_part_options(parser)
     add_output_options(parser)
     parser.set_defaults(command=_certify)
@@ -141,16 +142,24 @@ def _certify(args: argparse.Namespace) -> int:
     from torch.nn.functional import cross_entropy
 
     run, batches = _open(args)
-    objective = neada.robust.WRM(run.model, cross_entropy, run.config.gamma, bounds=run.data.bounds)
+    gamma, trained_with = args.gamma, run.config.objective
+    if gamma is None and "gamma" not in tables.OBJECTIVES[trained_with].options:
+        raise UsageError(
+            f"the run was trained with {trained_with!r}, without a gamma: give --gamma"
+        )
+    gamma = run.config.gamma if gamma is None else gamma
+    bounds = run.data.bounds
     with refusals(vars(args)):
-        found = neada.robust.certificate(objective, batches, rho=args.rho, gamma=args.gamma)
+        objective = neada.robust.WRM(run.model, cross_entropy, gamma, bounds=bounds)
+        found = neada.robust.certificate(objective, batches, rho=args.rho)
     if args.json:
         facts = {"run": str(run.folder), "part": args.part, **dataclasses.asdict(found)}
         print(json.dumps(encode(facts), indent=2))
         return 0
     print(f"{found.kind}: the mean loss is at most {found.value:.4g}")
     print(f"  for every shift of {found.num_samples} samples ({args.part}) with a mean squared")
-    print(f"  distance of at most rho = {found.rho:g}")
+    within = "" if bounds is None else ", within the valid range of the data"
+    print(f"  distance of at most rho = {found.rho:g}{within}")
     print(f"  = {found.surrogate:.4g} (surrogate) + {found.gap:.2g} (gap) + ", end="")
     print(f"{found.price:.4g} (gamma rho, gamma = {found.gamma:g})")
     print(f"  smoothness {found.smoothness:.4g}, {found.reason}")

@@ -1,10 +1,4 @@
-"""Certificates: a bound of the loss under every shift of the data's distribution.
-
-How fast the gradient of a loss can change with the input is proven by layers, or estimated. A map
-with Lipschitz constant K whose Jacobian is S-Lipschitz, followed by one with k and s, has the
-constants k K and k S + s K^2. Linear maps have (norm, 0); a table has activations whose first two
-derivatives are bounded; the loss comes last.
-"""
+"""Certificates: a bound of the loss under every shift of the data's distribution."""
 
 import copy
 import math
@@ -12,212 +6,27 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-import torch.fx
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from neada.checks import check_number
 from neada.robust.problem import (
     Loss,
     checked_inputs,
-    no_parameter_gradients,
     sample_losses,
+    unreduced,
 )
+from neada.robust.smoothness import ProvenLoss, estimated_smoothness, is_unaltered, proven_loss
 from neada.robust.wrm import WRM
+from neada.sets import Box
 from neada.tensors import row_sums
 
-__all__ = ["Certificate", "certificate", "estimated_smoothness", "proven_smoothness"]
+__all__ = ["Certificate", "certificate"]
 
-
-_ROUNDING = 1.0 + 1e-12  # a computed singular value is at most this factor below the true one
-
-
-class Bounds(NamedTuple):
-    """Upper bounds of the first derivative and of its own Lipschitz constant."""
-
-    first: float
-    second: float
-
-
-# GELU's slope is largest where its curvature phi(u) (2 - u^2) vanishes, at the root of 2.
-_GELU = Bounds(
-    0.5 * (1.0 + math.erf(1.0)) + math.exp(-1.0) / math.sqrt(math.pi), math.sqrt(2 / math.pi)
-)
-_ELU = Bounds(1.0, 1.0)
-_SIGMOID = Bounds(0.25, 1.0 / (6.0 * math.sqrt(3.0)))
-_TANH = Bounds(1.0, 4.0 / (3.0 * math.sqrt(3.0)))
-_SILU = Bounds(1.0999, 0.5)  # the slope 1.09984 is reached where u tanh(u/2) = 2
-_IDENTITY = Bounds(1.0, 0.0)
-
-_FUNCTIONS: dict[object, Bounds] = {
-    functional.elu: _ELU,
-    functional.silu: _SILU,
-    functional.gelu: _GELU,
-    functional.sigmoid: _SIGMOID,
-    functional.tanh: _TANH,
-    torch.sigmoid: _SIGMOID,
-    torch.tanh: _TANH,
-}
-
-_USUAL = {"alpha": 1.0, "approximate": "none", "inplace": False}
-
-# Those without bounds here have them computed from their options.
-_LAYERS: dict[type[nn.Module], Bounds | None] = {
-    nn.Linear: None,
-    nn.Flatten: None,
-    nn.ELU: None,
-    nn.CELU: None,
-    nn.Softplus: None,
-    nn.GELU: _GELU,
-    nn.SiLU: _SILU,
-    nn.Tanh: _TANH,
-    nn.Sigmoid: _SIGMOID,
-    nn.LogSigmoid: Bounds(1.0, 0.25),
-    nn.Identity: _IDENTITY,
-    nn.Dropout: _IDENTITY,
-}
-
-
-def proven_smoothness(model: nn.Module, loss: Loss, class_targets: bool) -> float | None:
-    """An upper bound of the smoothness in the input of `loss(model(input), target)`, everywhere.
-
-    Args:
-        model: The network, in evaluation mode.
-        loss: The loss.
-        class_targets: The targets are class numbers, as the bound for cross-entropy requires.
-
-    Returns:
-        The bound, or None where there is no proof: the network is not a chain of linear layers and
-        smooth activations, or the loss is another.
-    """
-    last = _loss_bounds(loss, class_targets)
-    chain = None if last is None else _chain(model)
-    if last is None or chain is None:
-        return None
-    total = _IDENTITY
-    for bounds in chain:
-        total = _composed(total, bounds)
-    bound = _composed(total, last).second * _ROUNDING
-    return bound if math.isfinite(bound) else None
-
-
-def _composed(inner: Bounds, outer: Bounds) -> Bounds:
-    # The slope of the squared error is unbounded, which does not matter after a linear map.
-    curved = outer.first * inner.second if inner.second > 0.0 else 0.0
-    return Bounds(outer.first * inner.first, curved + outer.second * inner.first**2)
-
-
-def _loss_bounds(loss: Loss, class_targets: bool) -> Bounds | None:
-    """For one sample's loss as a function of the outputs."""
-    options = loss.keywords if isinstance(loss, partial) else {}
-    function = loss.func if isinstance(loss, partial) else loss
-    if isinstance(loss, partial) and (loss.args or set(options) - {"reduction", "label_smoothing"}):
-        return None
-    if function is functional.cross_entropy or (
-        type(function) is nn.CrossEntropyLoss and function.weight is None
-    ):
-        # The gradient is a difference of two distributions; the Hessian diag(p) - p p^T has rows
-        # whose absolute entries sum to 2 p (1 - p).
-        return Bounds(math.sqrt(2.0), 0.5) if class_targets else None
-    if function is functional.mse_loss or type(function) is nn.MSELoss:
-        return Bounds(math.inf, 2.0)
-    return None
-
-
-def _chain(model: nn.Module) -> list[Bounds] | None:
-    """The bounds of the layers in order, if the network is a chain of known ones."""
-    if any(m._forward_hooks or m._forward_pre_hooks for m in model.modules()):
-        return None
-    root = nn.Sequential(model)  # a layer by itself is then seen as a layer
-    try:
-        graph = torch.fx.symbolic_trace(root).graph
-    except Exception:  # whatever a network does that cannot be traced, it is no simple chain
-        return None
-    chain: list[Bounds] = []
-    before: torch.fx.Node | None = None
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            if before is not None:
-                return None
-        elif not node.args or node.args[0] is not before:
-            return None
-        elif node.op != "output":
-            bounds = _node_bounds(root, node)
-            if bounds is None:
-                return None
-            chain.append(bounds)
-        before = node
-    return chain
-
-
-def _node_bounds(root: nn.Module, node: torch.fx.Node) -> Bounds | None:
-    options = (*node.args[1:], *node.kwargs.values())
-    if node.op == "call_module" and not options:
-        return _layer_bounds(root.get_submodule(str(node.target)))
-    if node.target in (torch.flatten, "flatten") and options == (1,):
-        return _IDENTITY
-    usual = all(_USUAL.get(name) == option for name, option in node.kwargs.items())
-    if node.op == "call_function" and usual and len(node.args) == 1:
-        return _FUNCTIONS.get(node.target)
-    return None
-
-
-def _layer_bounds(layer: nn.Module) -> Bounds | None:
-    if type(layer) not in _LAYERS:  # a subclass may do something else
-        return None
-    if isinstance(layer, nn.Linear):
-        norm: Tensor = torch.linalg.matrix_norm(layer.weight.detach().double(), ord=2)
-        return Bounds(norm.item() * _ROUNDING, 0.0)
-    if isinstance(layer, nn.Flatten):
-        return _IDENTITY if layer.start_dim == 1 else None
-    if isinstance(layer, nn.ELU):
-        return _ELU if layer.alpha == 1.0 else None  # elsewhere the slope jumps at 0
-    if isinstance(layer, nn.CELU):
-        return Bounds(1.0, 1.0 / layer.alpha) if layer.alpha > 0.0 else None
-    if isinstance(layer, nn.Softplus):
-        return Bounds(1.0, layer.beta / 4.0) if layer.beta > 0.0 else None
-    if isinstance(layer, nn.GELU) and layer.approximate != "none":
-        return None
-    return _LAYERS[type(layer)]
-
-
-def estimated_smoothness(
-    losses: Callable[[Tensor], Tensor],
-    points: Tensor,
-    num_rounds: int = 20,
-) -> float:
-    """The largest curvature of the losses found at some points, by the power method.
-
-    A lower bound of the truth: other points may be worse, and the method may not have converged.
-
-    Args:
-        losses: One loss per row of its argument.
-        points: Where to look, one point per row.
-        num_rounds: Products with the Hessian.
-    """
-    z = points.detach().requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(losses(z).sum(), z, create_graph=True)
-    if not gradient.requires_grad:  # a piecewise linear loss
-        return 0.0
-    generator = torch.Generator(device=z.device).manual_seed(0)
-    direction = torch.randn(z.shape, generator=generator, dtype=z.dtype, device=z.device)
-    curvature = torch.zeros(len(z), dtype=z.dtype, device=z.device)
-    for _ in range(num_rounds):
-        norms = direction.reshape(len(z), -1).norm(dim=1).clamp_min(torch.finfo(z.dtype).tiny)
-        direction = direction / norms.reshape(-1, *[1] * (z.dim() - 1))
-        (product,) = torch.autograd.grad(
-            gradient, z, direction, retain_graph=True, allow_unused=True
-        )
-        if product is None:
-            return 0.0
-        direction = product
-        curvature = torch.maximum(curvature, product.reshape(len(z), -1).norm(dim=1))
-    return curvature.max().item()
+_SPARED = 0.01  # the part of the concavity that pays for errors of the gradient
 
 
 @dataclass(frozen=True)
@@ -229,7 +38,7 @@ class Certificate:
             is no guarantee.
         value: The bound, ``surrogate + gap + price``.
         surrogate: The mean of :math:`\ell(z_i) - \gamma\|z_i - v_i\|^2` at the points found.
-        gap: A bound of the mean by which those points miss the inner maximum.
+        gap: A bound of the mean by which those points miss the inner maximum; never negative.
         price: ``gamma * rho``.
         gamma: The price of a unit of squared distance.
         rho: The size of the shift: the mean squared distance that the inputs may be moved.
@@ -250,6 +59,7 @@ class Certificate:
     reason: str
 
 
+@torch.inference_mode(False)
 def certificate(
     objective: WRM,
     data: Iterable[Any],
@@ -270,13 +80,15 @@ def certificate(
     where :math:`P` is the empirical distribution of the data (nothing is said about data that were
     not looked at), :math:`W` the squared-distance transport cost, :math:`\phi_i` and :math:`g_i`
     the inner objective and its gradient at the points found, and :math:`L` the smoothness of the
-    loss in the input. With bounds the gap is the maximum within them of the same quadratic bound.
+    loss in the input. With bounds only shifts within them are meant, and the gap is the maximum
+    within them of the same quadratic bound. Bounds of the rounding errors are part of the gap.
 
-    The network is evaluated in evaluation mode, as a copy in float64. The smoothness is proven for
-    chains of linear layers and smooth activations (ELU, CELU, softplus, GELU, SiLU, tanh, sigmoid)
-    with cross-entropy of class numbers, or with the squared error if the network is linear. For
-    other networks (convolutions, pooling, batch norm) it is estimated from the curvature at some
-    of the data, and so is the result.
+    The network is evaluated in evaluation mode, as a copy in float64: the rounding errors of a
+    network in float32 are its own. The smoothness is proven for an `nn.Sequential` of linear layers
+    and smooth activations (ELU, CELU, softplus, GELU, SiLU, tanh, sigmoid) with cross-entropy of
+    class numbers, or with the squared error if the network is linear. For other networks
+    (convolutions, pooling, batch norm, a `forward` of one's own, hooks, replaced methods, half
+    precision) it is estimated from the curvature at some of the data, and so is the result.
 
     Args:
         objective: The `WRM` objective: its network, loss, gamma and bounds are used.
@@ -293,7 +105,8 @@ def certificate(
 
     Raises:
         ValueError: gamma is at most half the smoothness, so that the inner problem need not be
-            concave.
+            concave; or inputs leave the bounds, targets are ignored by the loss, or something is
+            not finite.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -312,39 +125,41 @@ def certificate(
     check_number("num_probed", num_probed, above=1, strict=False, whole=True)
     gamma = objective.gamma if gamma is None else gamma
     check_number("gamma", gamma)
-    model = _exact_copy(objective.model)
-    batches = _read(data)
+    check_number("max_steps", max_steps, above=0, strict=False, whole=True)
+    original = objective.model
+    if isinstance(original, DistributedDataParallel):
+        original = original.module
+    model = _own_copy(original)
+    batches = _read(data, objective.bounds)
     probed = list(_first(batches, num_probed))
     if not probed:
         raise ValueError("the data have no batches, so there is nothing to certify")
-
-    loss = _exact_loss(objective._sample_loss)
-
-    def losses(z: Tensor, targets: Any) -> Tensor:
-        return sample_losses(loss(model(z), targets), len(z))
-
-    with no_parameter_gradients([model]):
-        proven = proven_smoothness(model, objective.loss_function, _are_classes(probed[0][1]))
-        smoothness = (
-            max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
-            if proven is None
-            else proven
+    loss = objective.loss_function
+    of_classes = _are_classes(probed[0][1])
+    proven = proven_loss(original, loss, of_classes)
+    losses = _exact_losses(model, loss) if proven is None else proven.losses
+    smoothness = (
+        max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
+        if proven is None
+        else proven.smoothness
+    )
+    if not 2.0 * gamma > smoothness:
+        raise ValueError(
+            f"gamma = {gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
+            "so the inner problem need not be concave and has no bound: pass a gamma > "
+            f"{smoothness / 2.0:g} to the certificate (the training's may stay as it is)"
         )
-        if 2.0 * gamma <= smoothness:
-            raise ValueError(
-                f"gamma = {gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
-                "so the inner problem need not be concave and has no bound: pass a gamma > "
-                f"{smoothness / 2.0:g} to the certificate (the training's may stay as it is)"
-            )
-        surrogate, gap, num_samples = 0.0, 0.0, 0
-        for inputs, targets in chain(probed, batches):
-            if _are_classes(targets) != _are_classes(probed[0][1]):
-                raise ValueError("some targets are class numbers and some are not: use one kind")
-            climb = _Climb(objective, gamma, smoothness, inputs, partial(losses, targets=targets))
-            values, gaps = climb.maximize(tol, max_steps)
-            surrogate += values.sum().item()
-            gap += gaps.sum().item()
-            num_samples += len(inputs)
+    surrogate, gap, num_samples = 0.0, 0.0, 0
+    for inputs, targets in chain(probed, batches):
+        if _are_classes(targets) != of_classes:
+            raise ValueError("some targets are class numbers and some are not: use one kind")
+        if proven is not None:
+            proven.check(model, inputs, targets)
+        climb = _Climb(inputs, objective.bounds, gamma, smoothness, losses, targets, proven)
+        values, gaps = climb.maximize(tol, max_steps)
+        surrogate += values.sum().item()
+        gap += gaps.sum().item()
+        num_samples += len(inputs)
     surrogate, gap, price = surrogate / num_samples, gap / num_samples, gamma * rho
     return Certificate(
         kind="estimated" if proven is None else "certified",
@@ -358,7 +173,8 @@ def certificate(
         num_samples=num_samples,
         reason=(
             f"the curvature at {sum(len(z) for z, _ in probed)} samples stands in for the "
-            "smoothness, which is proven only for linear layers with smooth activations"
+            "smoothness, which is proven only for an nn.Sequential of linear layers and smooth "
+            "activations that nothing has altered"
             if proven is None
             else "the smoothness is proven from the norms of the layers"
         ),
@@ -370,71 +186,104 @@ class _Climb:
 
     def __init__(
         self,
-        objective: WRM,
+        clean: Tensor,
+        bounds: Box | None,
         gamma: float,
         smoothness: float,
-        clean: Tensor,
-        losses: Callable[[Tensor], Tensor],
+        losses: Callable[..., Tensor],
+        targets: Any,
+        proven: ProvenLoss | None,
     ) -> None:
-        self.bounds = objective.bounds
+        self.clean = clean
         self.gamma = gamma
         self.concavity = 2.0 * gamma - smoothness
-        self.clean = clean
+        self.spared = _SPARED * self.concavity
         self.losses = losses
+        self.targets = targets
+        self.proven = proven
+        self.lower = torch.full_like(clean, -math.inf)
+        self.upper = torch.full_like(clean, math.inf)
+        if bounds is not None:
+            # Data may leave the bounds by a rounding error; then they are the bounds.
+            self.lower = torch.minimum(bounds.project(self.lower), clean)
+            self.upper = torch.maximum(bounds.project(self.upper), clean)
 
     def maximize(self, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
         """The objective and the bound of the gap, for each sample where its sum was best."""
-        z = self.clean.clone()
-        values, gradients = self._evaluate(z)
+        z = best = self.clean
+        losses, prices, gradients = self._evaluate(z)
         gaps = self._gaps(z, gradients)
+        totals = losses - prices + gaps
         for _ in range(max_steps):
             if bool((gaps <= tol).all()):
                 break
             # The curvature is between 2 gamma - L and 2 gamma + L: the best fixed step.
-            z = z + gradients / (2.0 * self.gamma)
-            if self.bounds is not None:
-                z = self.bounds.project_(z)
-            new_values, gradients = self._evaluate(z)
+            z = (z + gradients / (2.0 * self.gamma)).clamp(self.lower, self.upper)
+            new_losses, new_prices, gradients = self._evaluate(z)
             new_gaps = self._gaps(z, gradients)
-            better = new_values + new_gaps < values + gaps
-            values = torch.where(better, new_values, values)
+            better = new_losses - new_prices + new_gaps < totals
+            best = torch.where(better.reshape(-1, *[1] * (z.dim() - 1)), z, best)
+            losses = torch.where(better, new_losses, losses)
+            prices = torch.where(better, new_prices, prices)
             gaps = torch.where(better, new_gaps, gaps)
-        return values, gaps
+            totals = losses - prices + gaps
+        if self.proven is not None:
+            missed = self.proven.errors(best, losses, prices, self.gamma)
+            gaps = gaps + missed.value + missed.gradient.square() / (2.0 * self.spared)
+        if not bool(((losses - prices + gaps).isfinite() & (gaps >= 0.0)).all()):
+            raise ValueError(
+                "the bound of a sample is not a finite number: check its target, or pass a gamma "
+                "further above half the smoothness"
+            )
+        return losses - prices, gaps
 
-    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses, prices, and the gradients of their difference."""
         z = z.detach().requires_grad_()
         with torch.enable_grad():
-            values = self.losses(z) - self.gamma * row_sums((z - self.clean).square())
-            (gradients,) = torch.autograd.grad(values.sum(), z)
-        return values.detach(), gradients
+            losses = self.losses(z, self.targets)
+            prices = self.gamma * row_sums((z - self.clean).square())
+            (gradients,) = torch.autograd.grad((losses - prices).sum(), z)
+        return losses.detach(), prices.detach(), gradients
 
     def _gaps(self, z: Tensor, gradients: Tensor) -> Tensor:
-        """The maximum over d of <g, d> - (2 gamma - L) |d|^2 / 2 with z + d in the box."""
-        step = gradients / self.concavity
-        if self.bounds is not None:
-            step = self.bounds.project(z + step) - z
-        return row_sums(gradients * step - 0.5 * self.concavity * step.square())
+        """The maximum over d of <g, d> - c |d|^2 / 2 with z + d in the box.
+
+        c is 2 gamma - L, less a part: <e, d> - part |d|^2 / 2 is at most |e|^2 / (2 part), whatever
+        the error e of the gradient.
+        """
+        concavity = self.concavity - self.spared
+        step = (gradients / concavity).clamp(self.lower - z, self.upper - z)
+        return row_sums(step * (gradients - 0.5 * concavity * step))
 
 
-def _exact_copy(model: nn.Module) -> nn.Module:
-    """The network in float64 and evaluation mode."""
-    if isinstance(model, DistributedDataParallel):
-        model = model.module
-    exact = copy.deepcopy(model).double().eval()
-    for name, tensor in exact.state_dict().items():
-        if not bool(tensor.isfinite().all()):
+def _own_copy(model: nn.Module) -> nn.Module:
+    """The network in evaluation mode, for gradients in the inputs only."""
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, Tensor) and not bool(tensor.isfinite().all()):
             raise ValueError(f"the model's {name} is not finite, so there is nothing to certify")
-    for layer in exact.modules():
-        if isinstance(layer, nn.Softplus):
-            # Where torch goes over to the identity the slope jumps: not before rounding hides it.
-            layer.threshold = max(layer.threshold, 40.0)
-    return exact
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+def _exact_losses(model: nn.Module, loss: Loss) -> Callable[..., Tensor]:
+    """The losses of samples in float64, as far as the network can be evaluated in it."""
+    dtype = torch.float64
+    if all(is_unaltered(part) for part in model.modules()):
+        model = copy.deepcopy(model).double()
+    else:  # what was put in may compute with tensors of the network's own precision
+        dtype = next((p.dtype for p in model.parameters()), dtype)
+    sample_loss = _exact_loss(unreduced(loss))
+
+    def losses(z: Tensor, targets: Any) -> Tensor:
+        return sample_losses(sample_loss(model(z.to(dtype)).double(), targets), len(z))
+
+    return losses
 
 
 def _exact_loss(loss: Loss) -> Loss:
     """The loss with its own tensors, such as weights of the classes, in float64."""
     if isinstance(loss, nn.Module):
-        return copy.deepcopy(loss).double()
+        return copy.deepcopy(loss).double().requires_grad_(False)
     if isinstance(loss, partial):
         args = [_as_exact(entry) for entry in loss.args]
         keywords = {name: _as_exact(entry) for name, entry in loss.keywords.items()}
@@ -443,11 +292,13 @@ def _exact_loss(loss: Loss) -> Loss:
 
 
 def _as_exact(entry: Any) -> Any:
-    floating = isinstance(entry, Tensor) and entry.is_floating_point()
-    return entry.double() if floating else entry
+    if not isinstance(entry, Tensor):
+        return entry
+    dtype = torch.float64 if entry.is_floating_point() else entry.dtype
+    return entry.detach().to(dtype, copy=True)  # a copy of an inference tensor is a usual one
 
 
-def _read(data: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
+def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any]]:
     for batch in data:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise TypeError(
@@ -455,8 +306,14 @@ def _read(data: Iterable[Any]) -> Iterator[tuple[Tensor, Any]]:
                 f"{type(batch).__name__}"
             )
         inputs, targets = batch[0], batch[1]
-        if len(inputs):
-            yield checked_inputs(inputs.double(), None), _as_exact(targets)
+        if isinstance(inputs, Tensor):
+            inputs = inputs.as_subclass(Tensor)
+            if not inputs.is_floating_point() and not inputs.is_complex():
+                inputs = inputs.double()
+            if len(inputs) == 0:
+                continue
+        clean = checked_inputs(inputs, bounds)
+        yield clean.to(torch.float64, copy=True), _as_exact(targets)
 
 
 def _first(batches: Iterator[tuple[Tensor, Any]], num_samples: int) -> Iterator[tuple[Tensor, Any]]:
