@@ -187,6 +187,11 @@ ATTACKS: dict[str, Entry] = {
         "projected gradient ascent from several points",
         ("num_steps", "step_size", "num_restarts", "generator"),
     ),
+    "apgd": Entry(
+        "neada.attacks.auto_pgd:apgd",
+        "gradient ascent that chooses its step sizes by its progress",
+        ("num_steps", "num_restarts", "num_targets", "generator"),
+    ),
 }
 
 _PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip", "reuse_last", "replays")

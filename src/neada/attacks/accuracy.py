@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neada.attacks.gradient import Ball, Loss, Model, Norm, check_eps, evaluating, look, look_up
+from neada.attacks.ball import Ball, Norm, check_eps
+from neada.attacks.gradient import Loss, Model, evaluating, look, look_up
 from neada.checks import check_choice
 from neada.tables import ATTACKS, resolve
 
