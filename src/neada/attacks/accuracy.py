@@ -79,7 +79,6 @@ def robust_accuracy(
         FloatingPointError: the model or its gradient is not finite.
     """
     own: tuple[str, ...] = ()
-    make: Callable[..., Any]
     if callable(attack):
         make = attack
     else:
@@ -87,9 +86,7 @@ def robust_accuracy(
         if isinstance(loss, str) and attack != "apgd":
             raise ValueError(f"loss={loss!r} is for attack='apgd'; others take a function")
         own = ATTACKS[attack].options
-        path = ATTACKS[attack].function
-        named: Callable[..., Any] = attack_in_turn if attack == "ensemble" else resolve(path)
-        make = partial(named, norm=norm, bounds=bounds, loss=loss)
+        make = partial(resolve(ATTACKS[attack].function), norm=norm, bounds=bounds, loss=loss)
     if unknown := set(options) - set(own):
         raise ValueError(f"{', '.join(sorted(unknown))}: attack={attack!r} takes no such argument")
     if "generator" in own and options.get("generator") is None:
@@ -128,7 +125,17 @@ def robust_accuracy(
                     ball = Ball.around(inputs, eps, norm, bounds)
                     points = ball.step(ball.center, gradient, eps)
                 elif attack == "ensemble":
-                    points, counts = make(model, inputs, targets, eps, progress=show, **options)
+                    points, counts = attack_in_turn(
+                        model,
+                        inputs,
+                        targets,
+                        eps,
+                        norm=norm,
+                        bounds=bounds,
+                        loss=judged_by,
+                        progress=show,
+                        **options,
+                    )
                     for name, count in zip(PARTS, counts[1:], strict=True):
                         survivors[eps][name] += count
                 else:

@@ -15,7 +15,7 @@ from torch import Tensor
 from neada.attacks.auto_pgd import apgd
 from neada.attacks.ball import Ball, Norm
 from neada.attacks.gradient import Loss, Model, evaluating, look
-from neada.attacks.square import square
+from neada.attacks.square import check_queries, square
 
 __all__ = ["PARTS", "Progress", "Survivors", "attack_in_turn", "ensemble"]
 
@@ -129,6 +129,7 @@ def attack_in_turn(
         progress: Told again and again which part is done and which attack is at work.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
+    check_queries(num_queries, patience)
     steps = partial(apgd, num_steps=num_steps)
     attacks: dict[str, Callable[..., Tensor]] = {
         "apgd-ce": partial(steps, loss=loss),
