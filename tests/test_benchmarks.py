@@ -217,3 +217,23 @@ def test_an_accuracy_is_reached_in_the_middle_of_three_and_other_runs_are_refuse
     kept.write_text(json.dumps({"task": task, "points": [], "inner": None}))
     with pytest.raises(SystemExit, match="was run with gamma = 5.0, not"):
         runs.read(kept, runs.QUICK)
+
+
+def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
+    tmp_path: Path,
+) -> None:
+    page_file, runs = tmp_path / "page.md", tmp_path / "runs"
+    arguments = ("--quick", "--write", str(page_file), "--runs", str(runs))
+    result = run_benchmark(*arguments, script="attacks_race.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    page = page_file.read_text()
+    assert result.stdout == page + "\n"
+    lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| digits")]
+    assert [line[2] for line in lines][:2] == ["neada", "neada, all queries"]
+    for line in lines:
+        assert line[1] == "20" and 0.0 <= float(line[4]) <= float(line[3]) <= 100.0
+    again = run_benchmark(*arguments, script="attacks_race.py")
+    assert again.stdout == result.stdout  # read from the files, to the last digit of a second
+    refused = run_benchmark("--models", "resnet", script="attacks_race.py")
+    assert refused.returncode == 2 and "there is no resnet" in refused.stderr

@@ -189,9 +189,21 @@ def test_attack_measures_what_training_did(
     assert "50 samples (test), l2" in printed and printed.count("\n") == 4
 
 
+def test_attack_knows_apgd_and_the_ensemble(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--eps", "0.3", "--samples", "100", "--steps", "10", "--json"]
+    assert main(["attack", str(trained), "--attack", "fgsm,apgd,ensemble", *few]) == 0
+    attacked = json.loads(capsys.readouterr().out)["attacked"]
+    weak, strong, worst = (attacked[name]["0.3"] for name in ("fgsm", "apgd", "ensemble"))
+    assert worst <= strong <= weak < 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--attack", "ensembel"], "did you mean 'ensemble'?"),
+        (["--attack", "apgd", "--steps", "0"], "steps must be"),
         (["--attack", "fgms"], "did you mean 'fgsm'?"),
         (["--attack", ","], "must be one of 'fgsm', 'pgd'"),
         (["--part", "held-out"], "--part"),

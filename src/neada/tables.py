@@ -187,6 +187,16 @@ ATTACKS: dict[str, Entry] = {
         "projected gradient ascent from several points",
         ("num_steps", "step_size", "num_restarts", "generator"),
     ),
+    "apgd": Entry(
+        "neada.attacks.auto_pgd:apgd",
+        "gradient ascent that chooses its step sizes by its progress",
+        ("num_steps", "num_restarts", "num_targets", "generator"),
+    ),
+    "ensemble": Entry(
+        "neada.attacks.worst_case:ensemble",
+        "the worst case over APGD with cross-entropy, APGD towards other classes, and Square",
+        ("num_steps", "num_targets", "num_queries", "patience", "generator"),
+    ),
 }
 
 _PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip", "reuse_last", "replays")

@@ -1,4 +1,4 @@
-"""How a trained model stands up to small changes of its inputs: FGSM, PGD, accuracy under attack.
+"""Attacks on trained models by small changes of their inputs, and accuracy under attack.
 
 For evaluation only, and on purpose without arithmetic in common with training: a mistake there
 cannot hide here. What is promised about a perturbed input z of an input v holds for the very
@@ -6,6 +6,7 @@ numbers that are returned: z is in the valid range, and z - v, computed exactly,
 """
 
 from neada.attacks.accuracy import RobustAccuracy, robust_accuracy
+from neada.attacks.auto_pgd import apgd
 from neada.attacks.gradient import fgsm, pgd
 
-__all__ = ["RobustAccuracy", "fgsm", "pgd", "robust_accuracy"]
+__all__ = ["RobustAccuracy", "apgd", "fgsm", "pgd", "robust_accuracy"]

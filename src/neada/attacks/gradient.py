@@ -2,131 +2,29 @@
 
 FGSM: Goodfellow, Shlens & Szegedy 2015 (arXiv:1412.6572). PGD: Madry et al. 2018
 (arXiv:1706.06083), here with the FGSM point among its starts, so that it is never the weaker one.
-
-Offsets are computed in float64 and every sum is rounded towards the center, so that a point is in
-the ball as the number it is, not only up to rounding.
 """
 
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from neada.attacks.ball import Ball, Norm, per_row
 from neada.folding import folded
 
 __all__ = [
-    "Ball",
     "Loss",
     "Model",
-    "Norm",
     "Seen",
-    "check_eps",
     "evaluating",
     "fgsm",
     "look",
     "look_up",
-    "per_row",
     "pgd",
 ]
-
-
-Norm = Literal["linf", "l2"]
-
-
-class Ball(NamedTuple):
-    """The points that are allowed."""
-
-    center: Tensor
-    eps: float
-    norm: Norm
-    lower: float  # the ends of the range, as numbers of the inputs' dtype that lie within it
-    upper: float
-
-    @classmethod
-    def around(
-        cls, inputs: Tensor, eps: float, norm: Norm, bounds: tuple[float, float] | None
-    ) -> "Ball":
-        """The ball around every row of a batch, after a look at all the arguments."""
-        check_eps(eps)
-        if norm not in ("linf", "l2"):
-            raise ValueError(f"norm must be 'linf' or 'l2', got {norm!r}")
-        if inputs.dtype not in (torch.float32, torch.float64) or inputs.dim() < 2:
-            raise TypeError(
-                "inputs must be float32 or float64 with one sample per row, got "
-                f"{inputs.dtype} of shape {tuple(inputs.shape)}"
-            )
-        if bounds is None:
-            return cls(inputs.detach(), eps, norm, -math.inf, math.inf)
-        low, high = bounds
-        if not low < high:
-            raise ValueError(f"bounds must be (smaller, larger), got {bounds!r}")
-        if len(inputs) and not low <= inputs.min().item() <= inputs.max().item() <= high:
-            raise ValueError(f"inputs must lie in bounds [{low:g}, {high:g}]")
-        ends = torch.tensor([low, high], dtype=inputs.dtype)
-        within = torch.nextafter(ends, ends.flip(0))
-        outside = torch.stack([ends[0].double() < low, ends[1].double() > high])
-        lower, upper = torch.where(outside, within, ends).tolist()
-        return cls(inputs.detach(), eps, norm, lower, upper)
-
-    def step(self, points: Tensor, gradient: Tensor, length: float) -> Tensor:
-        """From points of the ball along the steepest ascent in its norm, and back into it."""
-        slope = gradient.double()
-        if self.norm == "linf":
-            direction = slope.sign()
-        else:
-            # By the largest entry first: the square of a tiny gradient underflows.
-            slope = slope / per_row(slope.abs().flatten(1).amax(1).clamp_min(1e-300), slope)
-            direction = slope / per_row(slope.flatten(1).norm(dim=1).clamp_min(1e-300), slope)
-        return self._place(points.double() - self.center.double() + length * direction)
-
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """Uniform in the ball, clipped to the range."""
-        shape, size = self.center.shape, math.prod(self.center.shape[1:])
-        if self.norm == "linf":
-            offsets = 2.0 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1.0
-        else:
-            offsets = torch.randn(shape, generator=generator, dtype=torch.float64)
-            radii = torch.rand(len(self.center), generator=generator, dtype=torch.float64)
-            norms = offsets.flatten(1).norm(dim=1).clamp_min(1e-300)
-            offsets = offsets * per_row(radii ** (1.0 / max(size, 1)) / norms, offsets)
-        return self._place(self.eps * offsets.to(self.center.device))
-
-    def _place(self, offsets: Tensor) -> Tensor:
-        """The center plus offsets brought into the ball, never further away for being rounded."""
-        if self.norm == "linf":
-            offsets = offsets.clamp(-self.eps, self.eps)
-        else:
-            # A hair inside, for the rounding of the norm itself.
-            radius = (1.0 - 1e-12) * self.eps
-            norms = offsets.flatten(1).norm(dim=1)
-            factors = torch.where(norms > radius, radius / norms.clamp_min(1e-300), 1.0)
-            offsets = offsets * per_row(factors, offsets)
-        center = self.center.double()
-        points = (center + offsets).to(self.center.dtype)
-        # The distance as it is, and what its own rounding left out (Knuth's two-sum).
-        wide = points.double()
-        apart = wide - center
-        virtual = wide - apart
-        rest = (wide - (apart + virtual)) + (virtual - center)
-        found, allowed = apart.abs(), offsets.abs()
-        over = (found > allowed) | ((found == allowed) & (rest * apart.sign() > 0.0))
-        points = torch.where(over, torch.nextafter(points, self.center), points)
-        return points.clamp(self.lower, self.upper)
-
-
-def check_eps(eps: float) -> float:
-    """Raise `ValueError` unless a ball can have that radius."""
-    if not 0.0 <= eps < math.inf:
-        raise ValueError(f"eps must be a finite number, at least 0, got {eps!r}")
-    return float(eps)
-
-
-def per_row(numbers: Tensor, like: Tensor) -> Tensor:
-    """One number per row, shaped to broadcast over the rows of `like`."""
-    return numbers.reshape(-1, *[1] * (like.dim() - 1))
 
 
 Model = Callable[[Tensor], Tensor]

@@ -16,6 +16,7 @@ from neada.cli.arguments import (
     add_output_options,
     check_choice,
     plain_warnings,
+    progress_bar,
     refusals,
 )
 from neada.files import encode
@@ -37,17 +38,19 @@ def add_attack(parser: Parser) -> None:
         "examples:\n"
         "  neada attack runs/adam\n"
         "  neada attack runs/adam --attack fgsm,pgd --eps 0.02,0.05,0.1 --json\n"
-        "  neada attack runs/adam --attack pgd --norm l2 --eps 0.5,1 --steps 50 --restarts 3"
+        "  neada attack runs/adam --attack pgd --norm l2 --eps 0.5,1 --steps 50 --restarts 3\n"
+        "  neada attack runs/adam --attack ensemble --eps 0.1 --samples 200"
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
-    names = ",".join(tables.ATTACKS)
-    parser.add_argument("--attack", default=names, metavar="NAMES", help=f"(default: {names})")
+    names = ", ".join(tables.ATTACKS)
+    words = f"some of {names} (default: fgsm,pgd)"
+    parser.add_argument("--attack", default="fgsm,pgd", metavar="NAMES", help=words)
     as_trained = "(default: as in the training)"
     for option in (
         Option("eps", f"sizes {as_trained}", None, tuple, least=0),
         Option("norm", f"how sizes are measured {as_trained}", None, str, choices=("linf", "l2")),
-        Option("steps", "of pgd", 20, int),
-        Option("restarts", "of pgd", 1, int),
+        Option("steps", "of each ascent (default: 20 of pgd, 100 of the others)", None, int),
+        Option("restarts", "random starts (default: 1 of pgd, 0 of apgd)", None, int),
     ):
         add_flag(parser, option)
     parser.add_argument("--no-clip", action="store_true", help="leave the valid range of the data")
@@ -68,12 +71,17 @@ def _attack(args: argparse.Namespace) -> int:
     run, batches = _open(args)
     norm = args.norm or run.config.eval_norm
     clip = run.config.eval_clip and not args.no_clip
-    options = {"num_steps": args.steps, "num_restarts": args.restarts}
+    given = {"num_steps": args.steps, "num_restarts": args.restarts}
+    options = {key: number for key, number in given.items() if number is not None}
     results: dict[str, RobustAccuracy] = {}
-    for name in names:
-        own = {key: n for key, n in options.items() if key in tables.ATTACKS[name].options}
-        try:
-            with refusals(vars(args)):
+    try:
+        with progress_bar(args.quiet or args.json) as show, plain_warnings(), refusals(vars(args)):
+            for i, name in enumerate(names):
+                own = {key: n for key, n in options.items() if key in tables.ATTACKS[name].options}
+
+                def tell(part: float, words: str, i: int = i) -> None:
+                    show((i + part) / len(names), words)
+
                 results[name] = neada.attacks.robust_accuracy(
                     run.model,
                     batches,
@@ -81,11 +89,12 @@ def _attack(args: argparse.Namespace) -> int:
                     args.eps or run.config.eval_eps,
                     norm=norm,
                     bounds=run.data.bounds if clip else None,
+                    progress=tell,
                     **own,
                 )
-        except FloatingPointError as error:
-            sys.stderr.write(f"neada: {error}: the run diverged, or eps is too large\n")
-            return 1
+    except FloatingPointError as error:
+        sys.stderr.write(f"neada: {error}: the run diverged, or eps is too large\n")
+        return 1
     if args.json:
         first = next(iter(results.values()))
         facts = {
@@ -111,10 +120,10 @@ def _show_attacks(
     first = next(iter(results.values()))
     titles = ["clean", *(f"{eps:g}" for eps in first.attacked)]
     print(f"accuracy on {first.num_samples} samples ({args.part}), {norm} attacks, in %")
-    print("  ".join(["attack", *(f"{title:>5}" for title in titles)]))
+    print("  ".join(["attack  ", *(f"{title:>5}" for title in titles)]))
     for name, result in results.items():
         shares = [result.clean, *result.attacked.values()]
-        print("  ".join([f"{name:6}", *(f"{100.0 * share:5.1f}" for share in shares)]))
+        print("  ".join([f"{name:8}", *(f"{100.0 * share:5.1f}" for share in shares)]))
 
 
 def add_certify(parser: Parser) -> None:

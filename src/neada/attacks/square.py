@@ -1,0 +1,270 @@
+"""The Square attack: random search with squares of changed pixels, which asks for no gradient.
+
+Andriushchenko et al. 2020 (arXiv:1912.00049). It sees only the model's outputs, so that it gets
+through where gradients are masked.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from neada.attacks.auto_pgd import Tick, group_size
+from neada.attacks.ball import Ball, Norm, per_row
+from neada.attacks.gradient import Model, Seen, evaluating, look
+from neada.attacks.losses import margin
+from neada.checks import check_number
+from neada.folding import folded
+
+__all__ = ["check_queries", "square"]
+
+# Of 10,000 queries; the side of the squares shrinks after each.
+_HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)
+_INITIAL_PART = 0.8  # of the pixels, as in AutoAttack
+
+
+def square(
+    model: Model,
+    inputs: Tensor,
+    targets: Tensor,
+    eps: float,
+    *,
+    norm: Norm = "linf",
+    bounds: tuple[float, float] | None = None,
+    num_queries: int = 5000,
+    patience: int | None = None,
+    generator: torch.Generator | None = None,
+    tick: Tick = lambda part: None,
+) -> Tensor:
+    """Random search: change a square of pixels, keep the change if it lowers the margin.
+
+    "linf": stripes of one pixel as a start, then squares, with plus or minus eps in every channel.
+    "l2": a grid of tiles with a hump and a hollow each as a start; then a square gets such a tile
+    added, and the length that another square gives up. The squares begin with 0.8 of the pixels and
+    become smaller at the published times. All samples get the same squares, with signs of their
+    own. Inputs that are no images (batch, channels, height, width) are taken as one line, and
+    squares are pieces of it.
+
+    An input that is misclassified is returned as it is; a sample is done with the first point that
+    is misclassified, and otherwise has the one with the least margin.
+
+    Args:
+        model: As in `fgsm`; only its outputs are used.
+        inputs: As in `fgsm`.
+        targets: The classes.
+        eps: As in `fgsm`.
+        norm: As in `fgsm`.
+        bounds: As in `fgsm`.
+        num_queries: Evaluations of each sample.
+        patience: Stop when so many queries in turn have broken no sample; by default never.
+        generator: Of the squares, on the CPU; by default a new one with seed 0.
+        tick: Told again and again which part of the queries is done.
+
+    Returns:
+        The perturbed batch.
+
+    Raises:
+        ValueError: an argument makes no sense.
+        FloatingPointError: the model's output is not a number.
+    """
+    ball = Ball.around(inputs, eps, norm, bounds)
+    check_queries(num_queries, patience)
+    if generator is None:
+        generator = torch.Generator().manual_seed(0)
+    kind = _Linf if norm == "linf" else _L2
+    with evaluating(model), folded(model) as fast:
+        return _search(model, fast, kind(ball, generator), targets, num_queries, patience, tick)
+
+
+def check_queries(num_queries: int, patience: int | None) -> None:
+    """Raise `ValueError` unless a search can be so long."""
+    check_number("num_queries", num_queries, above=1, strict=False, whole=True)
+    if patience is not None:
+        check_number("patience", patience, above=1, strict=False, whole=True)
+
+
+def _search(
+    model: Model,
+    fast: Model,
+    proposals: "_Linf | _L2",
+    targets: Tensor,
+    num_queries: int,
+    patience: int | None,
+    tick: Tick,
+) -> Tensor:
+    """The first misclassified point of each sample, or the one with the least margin."""
+    found = proposals.center.clone()
+    is_left = ~_look(model, found, targets).fooled
+    left = is_left.nonzero()[:, 0]
+    proposals.keep(is_left)
+    points = proposals.first()
+    best = Seen(
+        points, torch.full_like(targets[left], -torch.inf, dtype=points.dtype), ~is_left[left]
+    )
+    num_idle = 0
+    for query in range(num_queries):
+        if not len(left) or num_idle == patience:
+            break
+        seen = _look(fast, points, targets[left])
+        best = best.better_of(seen)
+        num_idle += 1
+        if bool(seen.fooled.any()):
+            fooled = seen.fooled.clone()
+            if fast is not model:
+                # The network itself judges, whatever was rounded on the way.
+                fooled[seen.fooled] = _look(model, points[fooled], targets[left[fooled]]).fooled
+            found[left[fooled]] = points[fooled]
+            num_idle = 0 if bool(fooled.any()) else num_idle
+            left = left[~fooled]
+            best = Seen(*(field[~fooled] for field in best))
+            proposals.keep(~fooled)
+        points = proposals.near(best.points, (query + 1) / num_queries)
+        tick((query + 1) / num_queries)
+    found[left] = best.points
+    return found
+
+
+def _look(model: Model, points: Tensor, targets: Tensor) -> Seen:
+    """As `look`, a group at a time."""
+    size = group_size(points)
+    groups = zip(torch.split(points, size), torch.split(targets, size), strict=True)
+    seen = [look(model, *group, margin) for group in groups]
+    return Seen(*(torch.cat(fields) for fields in zip(*seen, strict=True)))
+
+
+class _Linf:
+    """Points whose entries are all at the ends of what is allowed."""
+
+    def __init__(self, ball: Ball, generator: torch.Generator) -> None:
+        self.center, self.generator = ball.center, generator
+        ends = torch.full_like(ball.center, ball.eps, dtype=torch.float64)
+        self.low, self.high = _as_images(ball.place(-ends)), _as_images(ball.place(ends))
+
+    def keep(self, mask: Tensor) -> None:
+        self.center, self.low, self.high = self.center[mask], self.low[mask], self.high[mask]
+
+    def first(self) -> Tensor:
+        num, channels, _, width = self.low.shape
+        up = _coins((num, channels, 1, width), self.generator, self.center.device)
+        return torch.where(up, self.high, self.low).reshape(self.center.shape)
+
+    def near(self, points: Tensor, part: float) -> Tensor:
+        images = _as_images(points).clone()
+        num, channels, *shape = images.shape
+        rows, columns = _window(shape, _sides(shape, part, 1), self.generator)
+        up = _coins((num, channels, 1, 1), self.generator, points.device)
+        images[:, :, rows, columns] = torch.where(
+            up, self.high[:, :, rows, columns], self.low[:, :, rows, columns]
+        )
+        return images.reshape(points.shape)
+
+
+class _L2:
+    """Points that use all of the radius, unless the range cuts it off."""
+
+    def __init__(self, ball: Ball, generator: torch.Generator) -> None:
+        self.ball, self.generator = ball, generator
+
+    @property
+    def center(self) -> Tensor:
+        return self.ball.center
+
+    def keep(self, mask: Tensor) -> None:
+        self.ball = self.ball.rows(mask)
+
+    def first(self) -> Tensor:
+        images = _as_images(self.center)
+        num, channels, *shape = images.shape
+        sides = [max(1, side // 5) for side in shape]
+        offsets = torch.zeros(images.shape, dtype=torch.float64, device=images.device)
+        for top in range(0, shape[0] - sides[0] + 1, sides[0]):
+            for start in range(0, shape[1] - sides[1] + 1, sides[1]):
+                window = slice(top, top + sides[0]), slice(start, start + sides[1])
+                offsets[:, :, *window] = self._tiles(num, channels, sides)
+        return self._at(offsets)
+
+    def near(self, points: Tensor, part: float) -> Tensor:
+        images = _as_images(points)
+        num, channels, *shape = images.shape
+        offsets = images.double() - _as_images(self.center).double()
+        sides = [
+            min(side | 1, most) for side, most in zip(_sides(shape, part, 3), shape, strict=True)
+        ]
+        getting = _window(shape, sides, self.generator)
+        giving = _window(shape, sides, self.generator)
+        unused = (self.ball.eps**2 - _squares(offsets).sum(1, keepdim=True)).clamp_min(0.0)
+        outside = offsets.clone()
+        outside[:, :, *getting] = 0.0
+        outside[:, :, *giving] = 0.0
+        available = _squares(offsets) - _squares(outside) + unused / channels
+        old = offsets[:, :, *getting]
+        new = _unit(old) + self._tiles(num, channels, sides)
+        offsets[:, :, *giving] = 0.0
+        offsets[:, :, *getting] = _unit(new) * available.clamp_min(0.0).sqrt()
+        return self._at(offsets)
+
+    def _tiles(self, num: int, channels: int, sides: list[int]) -> Tensor:
+        """One tile for all, with a sign for each sample and channel."""
+        device = self.center.device
+        signs = _coins((num, channels, 1, 1), self.generator, device).double() * 2.0 - 1.0
+        is_turned = sides[0] == sides[1] and bool(_coins((1,), self.generator, device))
+        tile = _tile(sides[0], sides[1]).to(device)
+        return signs * (tile.T if is_turned else tile)
+
+    def _at(self, offsets: Tensor) -> Tensor:
+        """As far as the radius goes in that direction, then into the range."""
+        offsets = offsets.reshape(self.center.shape)
+        sizes = offsets.flatten(1).norm(dim=1).clamp_min(1e-300)
+        return self.ball.place(offsets * per_row(self.ball.eps / sizes, offsets))
+
+
+def _as_images(points: Tensor) -> Tensor:
+    return points if points.dim() == 4 else points.flatten(1)[:, None, None, :]
+
+
+def _sides(shape: list[int], part: float, least: int) -> list[int]:
+    """Height and width of the squares, when that part of the queries is done."""
+    halvings = sum(10_000 * part > query for query in _HALVINGS)
+    pixels = _INITIAL_PART / 2**halvings * math.prod(shape)
+    side = round(pixels if shape[0] == 1 else math.sqrt(pixels))
+    return [min(max(side, least), most) for most in shape]
+
+
+def _window(shape: list[int], sides: list[int], generator: torch.Generator) -> tuple[slice, slice]:
+    """A square anywhere in the image."""
+    starts = [
+        int(torch.randint(most - side + 1, (), generator=generator))
+        for most, side in zip(shape, sides, strict=True)
+    ]
+    rows, columns = (slice(a, a + side) for a, side in zip(starts, sides, strict=True))
+    return rows, columns
+
+
+def _coins(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
+    return (torch.rand(shape, generator=generator) < 0.5).to(device)
+
+
+def _tile(height: int, width: int) -> Tensor:
+    """A hump in the left half and a hollow in the right one, of length 1."""
+    left = width // 2
+    tile = torch.cat([_hump(height, left), -_hump(height, width - left)], 1)
+    return tile / tile.square().sum().sqrt()
+
+
+def _hump(height: int, width: int) -> Tensor:
+    """Squares around the center, one upon the other: the k-th largest adds 1 / k^2."""
+    down = (torch.arange(height, dtype=torch.float64) - height // 2).abs()
+    across = (torch.arange(width, dtype=torch.float64) - width // 2).abs()
+    distance = torch.maximum(down[:, None], across[None, :])
+    hump = torch.zeros(height, width, dtype=torch.float64)
+    for radius in range(max(height, width) // 2 + 1):
+        hump += (distance <= radius) / (radius + 1.0) ** 2
+    return hump
+
+
+def _squares(offsets: Tensor) -> Tensor:
+    return offsets.square().sum((2, 3), keepdim=True)
+
+
+def _unit(offsets: Tensor) -> Tensor:
+    return offsets / _squares(offsets).sqrt().clamp_min(1e-300)

@@ -1,0 +1,275 @@
+"""Square, the worst case over several attacks, and the warnings of masked gradients."""
+
+import functools
+import warnings
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from neada import data, models
+from neada.attacks import apgd, fgsm, robust_accuracy
+from neada.attacks.square import square
+from neada.attacks.worst_case import PARTS, attack_in_turn, ensemble
+
+NORMS = pytest.mark.parametrize("norm", ["linf", "l2"])
+FEW = {"num_steps": 10, "num_targets": 2, "num_queries": 30}
+
+
+SHORT: dict[str, dict[str, int]] = {"fgsm": {}, "pgd": {"num_steps": 5}, "apgd": {"num_steps": 5}}
+
+
+@functools.cache
+def digits() -> tuple[nn.Module, Tensor, Tensor]:
+    """A network for digits, trained with FGSM examples, and 150 test images."""
+    found = data.load("digits", seed=0)
+    inputs, targets = found.splits["train"]
+    model = models.make("small-cnn", tuple(inputs.shape[1:]), 10, seed=0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(60):
+        rows = torch.randint(len(inputs), (128,), generator=generator)
+        batch = fgsm(model, inputs[rows], targets[rows], 0.1, bounds=(0.0, 1.0))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch), targets[rows]).backward()
+        optimizer.step()
+    inputs, targets = found.splits["test"]
+    return model.eval(), inputs[:150], targets[:150]
+
+
+def right(model: nn.Module, points: Tensor, targets: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(points).argmax(1) == targets
+
+
+def masked(points: Tensor) -> Tensor:
+    """The digits' network behind rounded pixels: it has no gradient."""
+    return digits()[0]((10.0 * points).round() / 10.0)
+
+
+def exact_size(point: Tensor, center: Tensor, norm: str) -> Fraction:
+    pairs = zip(point.flatten().tolist(), center.flatten().tolist(), strict=True)
+    apart = [Fraction(a) - Fraction(b) for a, b in pairs]
+    return max(map(abs, apart)) if norm == "linf" else sum(d * d for d in apart)
+
+
+@NORMS
+@pytest.mark.parametrize("shape", [(1, 8, 8), (64,)])
+def test_square_breaks_samples_without_gradients_inside_the_ball(norm, shape) -> None:
+    body, x, y = digits()
+    x, y = x[:60].reshape(60, *shape), y[:60]
+    eps = 0.2 if norm == "linf" else 1.0
+
+    def model(points: Tensor) -> Tensor:
+        assert not torch.is_grad_enabled()
+        return body(points.reshape(-1, 1, 8, 8))
+
+    z = square(model, x, y, eps, norm=norm, bounds=(0.0, 1.0), num_queries=200)
+    bound = Fraction(eps) ** (1 if norm == "linf" else 2)
+    sizes = [exact_size(a, b, norm) for a, b in zip(z, x, strict=True)]
+    assert Fraction(9, 10) * bound < max(sizes) <= bound
+    assert float(z.min()) >= 0.0 and float(z.max()) <= 1.0
+    clean, left = (right(body, some.reshape(-1, 1, 8, 8), y) for some in (x, z))
+    assert int(clean.sum()) - int(left.sum()) >= 10
+    assert torch.equal(z[~clean], x[~clean])
+
+
+@NORMS
+def test_square_is_better_than_as_many_random_points(norm) -> None:
+    model, x, y = digits()
+    eps = 0.15 if norm == "linf" else 0.8
+    options = {"norm": norm, "bounds": (0.0, 1.0)}
+    few, many = (square(model, x, y, eps, num_queries=n, **options) for n in (1, 300))
+    generator = torch.Generator().manual_seed(0)
+    left = right(model, x, y)
+    for _ in range(300):
+        noise = torch.randn(x.shape, generator=generator)
+        if norm == "linf":
+            noise = eps * noise.sign()
+        else:
+            noise = eps * noise / noise.flatten(1).norm(dim=1)[:, None, None, None]
+        left &= right(model, (x + noise).clamp(0.0, 1.0), y)
+    num_few, num_many = (int(right(model, z, y).sum()) for z in (few, many))
+    assert num_many < num_few and num_many < int(left.sum())
+
+
+def test_square_counts_its_queries_and_loses_patience() -> None:
+    sizes: list[int] = []
+
+    def model(points: Tensor) -> Tensor:
+        sizes.append(len(points))
+        return torch.stack([0.0 * points.sum(1) + 1.0, 0.0 * points.sum(1)], 1)
+
+    x, y = torch.rand(5, 6), torch.tensor([0, 0, 1, 0, 0])
+    square(model, x, y, 0.1, num_queries=50)
+    assert sizes == [5] + 50 * [4]  # one is wrong and asks nothing
+    sizes.clear()
+    square(model, x, y, 0.1, num_queries=50, patience=20)
+    assert sizes == [5] + 20 * [4]
+
+
+def test_square_accepts_what_raises_the_margin_and_nothing_else() -> None:
+    model, x, y = digits()
+    runs = [
+        square(model, x[:40], y[:40], 0.05, bounds=(0.0, 1.0), num_queries=n) for n in (1, 20, 80)
+    ]
+    margins = []
+    for z in runs:
+        with torch.no_grad():
+            outputs = model(z)
+        own = outputs.gather(1, y[:40, None])[:, 0]
+        others = outputs.scatter(1, y[:40, None], -torch.inf).amax(1)
+        margins.append(others - own)
+    is_whole = right(model, runs[2], y[:40])
+    assert bool((margins[1] > margins[0])[is_whole].any())
+    # Not comparable query by query: the sizes of the squares depend on how many there are.
+    assert float(margins[2][is_whole].mean()) > float(margins[0][is_whole].mean())
+
+
+@NORMS
+def test_the_ensemble_is_as_strong_as_each_of_its_attacks(norm) -> None:
+    model, x, y = digits()
+    eps = 0.1 if norm == "linf" else 0.5
+    options = {"norm": norm, "bounds": (0.0, 1.0)}
+    points, counts = attack_in_turn(model, x, y, eps, **options, **FEW)
+    assert torch.equal(points, ensemble(model, x, y, eps, **options, **FEW))
+    assert counts[0] == int(right(model, x, y).sum())
+    assert list(counts) == sorted(counts, reverse=True)
+    left = right(model, points, y)
+    assert counts[-1] == int(left.sum())
+    first = apgd(model, x, y, eps, num_steps=10, **options)
+    assert counts[1] == int(right(model, first, y).sum())
+    second = apgd(model, x, y, eps, loss="targeted-dlr", num_steps=10, num_targets=2, **options)
+    assert not bool((left & ~right(model, first, y)).any())
+    assert not bool((left & ~right(model, second, y)).any())
+    assert counts[2] < counts[1]
+    bound = Fraction(eps) ** (1 if norm == "linf" else 2)
+    sizes = [exact_size(a, b, norm) for a, b in zip(points[:30], x[:30], strict=True)]
+    assert max(sizes) <= bound
+
+
+def test_accuracy_has_the_survivors_of_each_attack_and_tells_its_progress() -> None:
+    model, x, y = digits()
+    told: list[tuple[float, str]] = []
+    batches = [(x[:80], y[:80]), (x[80:], y[80:])]
+    found = robust_accuracy(
+        model,
+        batches,
+        "ensemble",
+        [0.05, 0.1],
+        bounds=(0.0, 1.0),
+        progress=lambda part, words: told.append((part, words)),
+        **FEW,
+    )
+    for eps in (0.05, 0.1):
+        left = found.survivors[eps]
+        assert tuple(left) == PARTS
+        assert left["square"] == round(150 * found.attacked[eps])
+        assert left["apgd-ce"] >= left["apgd-targeted-dlr"] >= left["square"]
+    parts = [part for part, _ in told]
+    assert parts == sorted(parts) and parts[-1] == 1.0 and parts[0] < 0.02
+    assert {words for _, words in told} == {*PARTS, "ensemble"}
+    again = robust_accuracy(model, batches, "ensemble", [0.05, 0.1], bounds=(0.0, 1.0), **FEW)
+    assert again == found
+
+
+def test_what_is_wrong_or_broken_is_evaluated_no_more() -> None:
+    model, x, y = digits()
+    wrong = torch.where(torch.arange(150) % 2 == 0, y, (y + 1) % 10)
+    num_right = int(right(model, x, wrong).sum())
+    sizes: list[int] = []
+    handle = model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    ensemble(model, x, wrong, 0.01, bounds=(0.0, 1.0), **FEW)
+    handle.remove()
+    assert sizes[0] == 150 and max(sizes[1:]) <= 2 * num_right  # two targets at once
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "pgd", "apgd"])
+def test_zero_gradients_are_warned_of(attack) -> None:
+    _, x, y = digits()
+
+    def few(points: Tensor) -> Tensor:
+        """Masked for one row of fifteen."""
+        is_masked = torch.arange(len(points)) % 15 == 0
+        outputs = masked(points)
+        return torch.where(is_masked[:, None], outputs, digits()[0](points))
+
+    with pytest.warns(UserWarning, match="the gradient is exactly zero at 100 % of the inputs"):
+        robust_accuracy(masked, [(x, y)], attack, 0.1, bounds=(0.0, 1.0), **SHORT[attack])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        robust_accuracy(few, [(x, y)], attack, 0.1, bounds=(0.0, 1.0), **SHORT[attack])
+
+
+def test_saturated_outputs_are_warned_of() -> None:
+    model, x, y = digits()
+    options = {"bounds": (0.0, 1.0), **FEW}
+    with pytest.warns(UserWarning, match="exactly zero"):
+        robust_accuracy(lambda z: 1e4 * model(z), [(x, y)], "apgd", 0.1, num_steps=3)
+    with pytest.warns(UserWarning) as caught:
+        found = robust_accuracy(masked, [(x, y)], "ensemble", 0.2, **options)
+    left = found.survivors[0.2]
+    sentences = [str(warning.message) for warning in caught]
+    assert len(sentences) == 2 and "exactly zero at 100 %" in sentences[0]
+    broken = left["apgd-targeted-dlr"] - left["square"]
+    assert left["apgd-ce"] == round(150 * found.clean) and broken >= 20
+    assert f"broke {broken} of the {left['apgd-targeted-dlr']} samples" in sentences[1]
+    assert "masked" in sentences[1] and "eps=0.2" in sentences[1]
+
+
+def test_square_alone_can_give_masked_gradients_away() -> None:
+    # Gradients that are not zero, and point the wrong way.
+    model, x, y = digits()
+
+    def misleading(points: Tensor) -> Tensor:
+        rounded = (10.0 * points).round() / 10.0
+        return model(rounded + 1e-3 * (points.detach() - points) + 0.0)
+
+    with pytest.warns(UserWarning, match="Square, which needs no gradients, broke") as caught:
+        robust_accuracy(misleading, [(x, y)], "ensemble", 0.2, bounds=(0.0, 1.0), **FEW)
+    assert len(caught) == 1
+
+
+def test_ordinary_models_are_not_warned_of() -> None:
+    model, x, y = digits()
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for other in (model, plain):
+            for attack in ("fgsm", "pgd", "apgd"):
+                robust_accuracy(other, [(x, y)], attack, 0.05, bounds=(0.0, 1.0), **SHORT[attack])
+        for other in (model, plain):
+            robust_accuracy(other, [(x, y)], "ensemble", 0.05, bounds=(0.0, 1.0), **FEW)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 4])
+def test_few_classes(num_classes) -> None:
+    _, x, y = digits()
+    generator = torch.Generator().manual_seed(1)
+    weight = 0.3 * torch.randn(64, num_classes, generator=generator)
+
+    def model(points: Tensor) -> Tensor:
+        return points.flatten(1) @ weight
+
+    y = model(x).argmax(1)
+    found = robust_accuracy(model, [(x, y)], "ensemble", [0.0, 0.02, 1.0], **FEW)
+    assert found.clean == found.attacked[0.0] == 1.0
+    assert found.attacked[1.0] == 0.0 < found.attacked[0.02] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("attack", "options", "sentence"),
+    [
+        ("ensemble", {"num_queries": 0}, "num_queries must be a whole number at least 1"),
+        ("ensemble", {"patience": 0}, "patience must be a whole number at least 1"),
+        ("ensemble", {"num_steps": 0}, "num_steps must be a whole number at least 1"),
+        ("ensemble", {"num_restarts": 1}, "num_restarts: attack='ensemble' takes no such"),
+        ("pgd", {"loss": "dlr"}, "loss='dlr' is for attack='apgd'"),
+        ("ensembel", {}, "did you mean 'ensemble'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(attack, options, sentence) -> None:
+    model, x, y = digits()
+    with pytest.raises(ValueError, match=sentence):
+        robust_accuracy(model, [(x, y)], attack, 0.01, **options)
