@@ -93,7 +93,7 @@ MNIST = Task(
     batch_size=128,
     every=20,
     pgd_every=2,
-    max_steps=800,
+    max_steps=500,
     eval_samples=2000,
     pgd_samples=500,
     levels={"fgsm": (0.70, 0.76), "clipped": (0.80, 0.85), "pgd": (0.75, 0.80)},
@@ -235,7 +235,12 @@ class Free(Loop):
     ) -> None:
         super().__init__(model, setting)
         config = TrainConfig(
-            data=dataset.name, method=method, gamma=setting.gamma, lr_x=setting.lr_x, clip=False
+            data=dataset.name,
+            method=method,
+            gamma=setting.gamma,
+            lr_x=setting.lr_x,
+            clip=False,
+            max_calls=1_000_000,  # the race ends by itself
         )
         self.game = make_game(config, model, dataset)
         self.game.open(None)
