@@ -105,8 +105,24 @@ def test_square_counts_its_queries_and_loses_patience() -> None:
     square(model, x, y, 0.1, num_queries=50)
     assert sizes == [5] + 50 * [4]  # one is wrong and asks nothing
     sizes.clear()
-    square(model, x, y, 0.1, num_queries=50, patience=20)
-    assert sizes == [5] + 20 * [4]
+    square(model, x, y, 0.1, num_queries=600, patience=20)
+    assert sizes == [5] + 500 * [4]  # 20 for a hundred, more for four
+    sizes.clear()
+    square(model, torch.rand(100, 6), torch.zeros(100).long(), 0.1, num_queries=50, patience=20)
+    assert sizes == 21 * [100]
+
+
+@pytest.mark.slow
+def test_the_usual_patience_finds_what_all_queries_find() -> None:
+    _, x, y = digits()
+    options = {"num_steps": 5, "num_targets": 1, "bounds": (0.0, 1.0)}
+    left = []
+    for patience in (500, None):
+        with pytest.warns(UserWarning, match="gradient"):
+            found = robust_accuracy(masked, [(x, y)], "ensemble", 0.1, patience=patience, **options)
+        left.append(found.survivors[0.1])
+    assert left[0]["square"] < left[0]["apgd-targeted-dlr"]
+    assert left[0]["square"] <= left[1]["square"] + 1
 
 
 def test_square_accepts_what_raises_the_margin_and_nothing_else() -> None:

@@ -21,6 +21,7 @@ __all__ = ["check_queries", "square"]
 # Of 10,000 queries; the side of the squares shrinks after each.
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)
 _INITIAL_PART = 0.8  # of the pixels, as in AutoAttack
+_CROWD = 100  # samples that tell soon enough whether there is anything to be found
 
 
 def square(
@@ -56,7 +57,8 @@ def square(
         norm: As in `fgsm`.
         bounds: As in `fgsm`.
         num_queries: Evaluations of each sample.
-        patience: Stop when so many queries in turn have broken no sample; by default never.
+        patience: Stop when so many queries in turn have broken none of the samples that are left;
+            if those are less than 100, in proportion more queries. By default never.
         generator: Of the squares, on the CPU; by default a new one with seed 0.
         tick: Told again and again which part of the queries is done.
 
@@ -103,7 +105,9 @@ def _search(
     )
     num_idle = 0
     for query in range(num_queries):
-        if not len(left) or num_idle == patience:
+        if not len(left):
+            break
+        if patience is not None and num_idle * min(len(left), _CROWD) >= patience * _CROWD:
             break
         seen = _look(fast, points, targets[left])
         best = best.better_of(seen)

@@ -67,8 +67,9 @@ def ensemble(
         num_steps: Of each ascent of APGD.
         num_targets: Wrong classes that APGD tries.
         num_queries: Of Square.
-        patience: End Square when so many queries in turn have broken no sample of the batch: it is
-            there for masked gradients, which it finds early. None spends all queries.
+        patience: End Square when so many queries in turn have broken no sample of the batch (more
+            in small ones): it is there for masked gradients, which it finds early. None spends all
+            queries.
         generator: Of Square, on the CPU; by default a new one with seed 0.
 
     Returns:
