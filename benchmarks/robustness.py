@@ -32,10 +32,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "digits, adversarial": {"objective": "adversarial", "eps": EPS},
     "digits, TRADES": {"objective": "trades", "eps": EPS},
     "digits, linear, WRM": {"model": "linear", "gamma": 3.0},
-    "mnist, plain": {"data": "mnist", "objective": "trades", "beta": 0.0},
     "mnist, WRM": {"data": "mnist", "gamma": 1.3},
     "mnist, adversarial": {"data": "mnist", "objective": "adversarial", "eps": EPS},
-    "mnist, TRADES": {"data": "mnist", "objective": "trades", "eps": EPS},
     "mnist, linear, WRM": {"data": "mnist", "model": "linear", "gamma": 1.3},
 }
 ATTACKS: dict[str, dict[str, int]] = {
