@@ -20,10 +20,15 @@ from neada.tensors import NonFiniteGradient
 def test_without_a_process_group_nothing_is_changed() -> None:
     like = torch.zeros(1)
     rows = torch.tensor([1.0, 2.0])
+    gradients = [torch.tensor([3.0])]
     assert not distributed.is_active()
     assert distributed.num_ranks() == 1
     assert distributed.mean(0.1, like) == 0.1
-    assert distributed.mean(rows, like) is rows
+    assert distributed.average(gradients, rows) is rows
+    assert gradients == [torch.tensor([3.0])]
+    assert distributed.any_rank(True, like) and not distributed.any_rank(False, like)
+    with pytest.raises(ValueError, match="^as it is$"), distributed.together(like):
+        raise ValueError("as it is")
 
 
 def nested_run(rank: int) -> list[tuple[int, str]]:
@@ -55,8 +60,8 @@ def broken_run(rank: int) -> str:
     return "went on"
 
 
-def identity(number: Any, like: Tensor) -> Any:
-    return number
+def keep_own(tensors: list[Tensor], value: Tensor, error: Exception | None = None) -> Tensor:
+    return value
 
 
 def work(rank: int, folder: str) -> None:
@@ -66,12 +71,12 @@ def work(rank: int, folder: str) -> None:
     found: dict[str, Any] = {
         "active": [distributed.is_active(), distributed.num_ranks()],
         "mean": distributed.mean(float(rank), like),
-        "rows": distributed.mean(torch.tensor([rank, 3.0 * rank]), like).tolist(),
+        "rows": distributed.average([], torch.tensor([rank, 3.0 * rank])).tolist(),
         "agreed": nested_run(rank),
         "broken": broken_run(rank),
     }
     dist.barrier()
-    distributed.mean = identity
+    distributed.average = keep_own
     found["alone"] = nested_run(rank)
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.barrier()

@@ -1,12 +1,36 @@
-"""Decisions that every rank takes alike; without a process group, the identity."""
+"""Decisions that every rank takes alike; without a process group, nothing happens here.
+
+All collectives of the library are in this file. A rank that cannot go on says so in the collective
+that the others wait in, and its error is raised on all of them. Gradients of parameters that a
+wrapper (`DistributedDataParallel`, `fully_shard`) averages are left to it.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from neada.scalars import Scalar
-
-__all__ = ["is_active", "mean", "num_ranks"]
+__all__ = [
+    "any_rank",
+    "average",
+    "bare",
+    "is_active",
+    "is_of_all_ranks",
+    "is_shard",
+    "local",
+    "mean",
+    "num_ranks",
+    "rank",
+    "squared_norm_of_shards",
+    "sum_over_ranks",
+    "together",
+    "watching_wrappers",
+    "wrapped_parameters",
+]
 
 
 def is_active() -> bool:
@@ -19,19 +43,205 @@ def num_ranks() -> int:
     return dist.get_world_size() if is_active() else 1
 
 
-def mean(number: Scalar, like: Tensor) -> Scalar:
+def rank() -> int:
+    """The number of this process; 0 without a process group."""
+    return dist.get_rank() if is_active() else 0
+
+
+# Numbers, and errors that come with them.
+
+
+def mean(number: float, like: Tensor, error: Exception | None = None) -> float:
     """The mean of a number over all ranks, the same bits on each of them.
 
     A stopping rule that looks at such a mean fires at the same step everywhere, whatever data the
     ranks have seen.
 
     Args:
-        number: This rank's number, or one per row.
+        number: This rank's number.
         like: A tensor on the device that the process group communicates from.
+        error: Why this rank has no number; it is raised on every rank.
     """
     if not is_active():
         return number
-    total = torch.as_tensor(number, dtype=torch.float64, device=like.device).clone()
+    return _exchange(number, like, error) / dist.get_world_size()
+
+
+def any_rank(flag: bool, like: Tensor) -> bool:
+    """Whether a flag is set on any rank."""
+    return _exchange(float(flag), like) > 0.0 if is_active() else flag
+
+
+def _exchange(number: float, like: Tensor, error: Exception | None = None) -> float:
+    """The sum of a number over all ranks, and whether one of them has an error, in one reduction.
+
+    This is the collective that a rank with an error may enter at any time, so it has one form.
+    """
+    failed = error is not None
+    packet = [0.0 if failed else number, float(failed)]
+    total = torch.tensor(packet, dtype=torch.float64, device=like.device)
     dist.all_reduce(total)
-    total /= dist.get_world_size()
-    return total if isinstance(number, Tensor) else total.item()
+    number, failures = total.tolist()
+    if failures:
+        _raise_everywhere(error)
+    return number
+
+
+def _raise_everywhere(error: Exception | None) -> None:
+    """Raise the error of the first rank that has one, on all of them."""
+    mine = None if error is None else (_portable(type(error)), str(error))
+    found: list[tuple[type[Exception], str] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    place, (kind, words) = next((i, each) for i, each in enumerate(found) if each is not None)
+    joint = kind(f"rank {place}: {words}")
+    joint.is_of_all_ranks = True  # type: ignore[attr-defined]
+    raise joint from error
+
+
+def is_of_all_ranks(error: Exception) -> bool:
+    """Whether every rank has raised this error."""
+    return getattr(error, "is_of_all_ranks", False)
+
+
+def _portable(kind: type[Exception]) -> type[Exception]:
+    """The class of an error, or RuntimeError where another process could not make one."""
+    try:
+        kind("words")
+    except TypeError:
+        return RuntimeError
+    return kind if kind.__module__.partition(".")[0] in ("builtins", "neada") else RuntimeError
+
+
+class _Depth:
+    """How many blocks of `together` this process is in."""
+
+    value = 0
+
+
+@contextlib.contextmanager
+def together(like: Tensor) -> Iterator[None]:
+    """An error of one rank in the block is raised on every rank; takes one reduction.
+
+    Inside, ranks may do different things as long as they communicate by `mean` and `any_rank`
+    alone. Of nested blocks only the outermost counts.
+
+    Args:
+        like: A tensor on the device that the process group communicates from.
+    """
+    if not is_active() or _Depth.value:
+        yield
+        return
+    error: Exception | None = None
+    _Depth.value += 1
+    try:
+        yield
+    except Exception as caught:
+        if is_of_all_ranks(caught):
+            raise
+        error = caught
+    finally:
+        _Depth.value -= 1
+    _exchange(0.0, like, error)
+
+
+# Tensors.
+
+
+def average(tensors: Sequence[Tensor], value: Tensor, error: Exception | None = None) -> Tensor:
+    """Average tensors in place, and a value, over all ranks by one reduction.
+
+    The ranks must do so one after the other with tensors of the same shapes. A rank with an error
+    takes part with whatever is there, and all of them raise it.
+
+    Args:
+        tensors: Replaced by their means.
+        value: Of this rank; one number or one per row.
+        error: Why this rank cannot go on.
+
+    Returns:
+        The mean of the values.
+    """
+    if not is_active():
+        if error is not None:
+            raise error
+        return value
+    parts = [*tensors, value]
+    dtype = torch.float32
+    for part in parts:
+        dtype = torch.promote_types(dtype, part.dtype)
+    flat = torch.cat(
+        [
+            *(part.detach().reshape(-1).to(dtype) for part in parts),
+            torch.full((1,), float(error is not None), dtype=dtype, device=value.device),
+        ]
+    )
+    dist.all_reduce(flat)
+    if flat[-1].item():
+        _raise_everywhere(error)
+    flat /= dist.get_world_size()
+    pieces = torch.split(flat[:-1], [part.numel() for part in parts])
+    for tensor, piece in zip(tensors, pieces, strict=False):
+        tensor.copy_(piece.view_as(tensor))
+    return pieces[-1].view_as(value).to(value.dtype)
+
+
+def sum_over_ranks(tensor: Tensor) -> Tensor:
+    """The sum of a tensor over all ranks, as a tensor of its own."""
+    total = tensor.detach().clone()
+    if is_active():
+        dist.all_reduce(total)
+    return total
+
+
+# Wrappers.
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The network without `DistributedDataParallel`, which communicates in its `forward`."""
+    inside = getattr(model, "_orig_mod", model)  # of a compiled module
+    return inside.module if isinstance(inside, DistributedDataParallel) else model
+
+
+def is_shard(tensor: Tensor) -> bool:
+    """Whether this is one rank's part of a tensor, as `fully_shard` leaves it."""
+    module = sys.modules.get("torch.distributed.tensor")  # not loaded: there is none
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The part of each tensor that this rank has, in the same memory."""
+    return [t.to_local() if is_shard(t) else t for t in tensors]  # type: ignore[attr-defined]
+
+
+def wrapped_parameters(modules: Iterable[nn.Module]) -> set[int]:
+    """The ids of the parameters whose gradients `DistributedDataParallel` averages."""
+    wrappers = [getattr(module, "_orig_mod", module) for module in modules]
+    return {
+        id(parameter)
+        for wrapper in wrappers
+        if isinstance(wrapper, DistributedDataParallel)
+        for parameter in wrapper.parameters()
+    }
+
+
+@contextlib.contextmanager
+def watching_wrappers() -> Iterator[list[nn.Module]]:
+    """A list of the `DistributedDataParallel` modules that are evaluated in the block."""
+    seen: list[nn.Module] = []
+
+    def look(module: nn.Module, inputs: object) -> None:
+        if isinstance(module, DistributedDataParallel):
+            seen.append(module)
+
+    handle = nn.modules.module.register_module_forward_pre_hook(look)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def squared_norm_of_shards(tensors: Sequence[Tensor]) -> float:
+    """The squared norm of tensors that are spread over the ranks, the same on each of them."""
+    norm = torch.nn.utils.get_total_norm(tensors)
+    whole: Tensor = norm.full_tensor() if is_shard(norm) else norm  # type: ignore[attr-defined]
+    return whole.item() ** 2

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from neada import tensors
+from neada import distributed, tensors
 from neada.checks import check_choice, check_number
 from neada.optim.base import Keep, PlayerOptimizer
 from neada.optim.spectral import SPG
@@ -275,6 +275,9 @@ class Oracle(Protocol):
     def move(self) -> None:
         """One step of the y optimizer, for the rows that are still on their way."""
 
+    def agreed(self, grad_sq: Scalar) -> Scalar:
+        """What the rule is asked about: the same number on every rank, where they stop together."""
+
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         """These of the evaluated rows are done: they rest, or they leave.
 
@@ -355,6 +358,8 @@ class InnerLoop:
         """Ask the rule, release the rows that are done, and say whether none is left."""
         if k < self.options.min_steps:
             return False
+        grad_sq = oracle.agreed(grad_sq)
+        rows.see(grad_sq)
         state = InnerState(t, k, grad_sq, self.grad_sq_x)
         fired = self.stopping(state)
         if oracle.rows_leave and isinstance(fired, Tensor) and not all_true(fired):
@@ -493,7 +498,9 @@ def backward(
     Where there is a scaler, the gradient is unscaled before anybody looks at it.
     """
     scaled = total if scaler is None else scaler.scale(total)
-    torch.autograd.backward(scaled, inputs=inputs, retain_graph=keep_graph)
+    # The leaves of a sharded network are its gathered parameters, which nobody else knows.
+    leaves = None if any(distributed.is_shard(tensor) for tensor in inputs) else inputs
+    torch.autograd.backward(scaled, inputs=leaves, retain_graph=keep_graph)
     if scaler is not None:
         gradients = [tensor.grad for tensor in inputs if tensor.grad is not None]
         torch._foreach_div_(gradients, scaler.get_scale())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn, xlogy
 from torch.optim.optimizer import Optimizer
 
-from neada import tensors
+from neada import distributed, tensors
 from neada.checks import check_choice, check_number, check_origin
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions, check_inner
 from neada.optim import AdGD
@@ -100,6 +100,8 @@ class GroupDRO(Counted):
 
     side: ClassVar[str] = "groups"
     """What `step` is told about each sample besides its target."""
+    y_on_ranks: ClassVar[Literal["same", "local"]] = "same"
+    """With a process group: all ranks have the same weights, from the losses of all of them."""
 
     def __init__(
         self,
@@ -172,12 +174,15 @@ class GroupDRO(Counted):
             targets: What the loss compares with.
             groups: The id of each sample's group.
         """
-        groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
+        with distributed.together(self.weights):
+            groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
         losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
         sums = torch.zeros_like(self.frequencies).index_add(0, groups, losses.to(self.weights))
-        if self.estimate == "unbiased":
-            return sums / (len(inputs) * self.frequencies)
         counts = torch.bincount(groups, minlength=self.num_groups)
+        if distributed.is_active():
+            sums, counts = _of_all_ranks(sums, counts)
+        if self.estimate == "unbiased":
+            return sums / (counts.sum() * self.frequencies)
         present = counts > 0
         means = sums / counts.clamp_min(1)
         with torch.no_grad():
@@ -217,11 +222,7 @@ class GroupDRO(Counted):
         """
         stepper = self._stepper_for(x_optimizer)
         losses = self.group_losses(inputs, targets, groups)
-        if not math.isfinite(losses.sum().item()):
-            raise tensors.NonFiniteGradient(
-                f"the losses of the groups are {losses.tolist()}; nothing was changed: lower the "
-                "learning rate or check the data"
-            )
+        _check_losses(losses)
         closure = self.closure(inputs, targets, groups)
         again = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
         if not again and not (self.stopping is not None and self.stopping.needs_x_gradient):
@@ -295,8 +296,31 @@ class GroupDRO(Counted):
                 if known is not None:
                     self._loop.load_state_dict(known)
             self._stepper.counters = self.counters
+            self._stepper.y_on_ranks = self.y_on_ranks
+            self._stepper.leave_to_wrapper(self.model)
             self._loaded = None
         return self._stepper
+
+
+def _check_losses(losses: Tensor) -> None:
+    if not math.isfinite(losses.sum().item()):
+        raise tensors.NonFiniteGradient(
+            f"the losses of the groups are {losses.tolist()}; nothing was changed: lower the "
+            "learning rate or check the data"
+        )
+
+
+def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The groups' sums of losses and sizes in the batches of all ranks.
+
+    The mean over the ranks of what flows back to their models is the gradient of the joint sums.
+    """
+    both = distributed.sum_over_ranks(torch.cat([sums, counts.to(sums)]))
+    totals, all_counts = both.chunk(2)
+    if not math.isfinite(totals.sum().item()):
+        with distributed.together(sums):
+            _check_losses(sums)
+    return totals + distributed.num_ranks() * (sums - sums.detach()), all_counts.round().long()
 
 
 def _positive(

@@ -4,19 +4,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from neada import tensors
+from neada import distributed
 from neada.checks import check_choice, check_origin
 from neada.folding import folded
-from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult, backward
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult
 from neada.optim.base import PlayerOptimizer
 from neada.robust.problem import (
     BatchNorm,
@@ -25,21 +23,23 @@ from neada.robust.problem import (
     MakeOptimizer,
     Network,
     Problem,
-    check_loss,
     check_model,
     check_same_shape,
     checked_inputs,
+    checked_norm,
     inner_modes,
+    model_backward,
     no_parameter_gradients,
     sample_losses,
     unreduced,
+    without_last_step,
 )
 from neada.robust.records import Joint, Perturbed, RobustInfo
 from neada.robust.samples import Gap, Samples, check_cuttable, check_y_optimizer
 from neada.robust.store import PerturbationStore
 from neada.sets import Box, Set
-from neada.steppers.base import check_descends
-from neada.stopping import FixedSteps, StoppingRule
+from neada.steppers.composed import check_descends
+from neada.stopping import StoppingRule
 
 __all__ = ["MAX_INNER_STEPS", "InputObjective"]
 
@@ -52,6 +52,8 @@ class InputObjective(Counted, ABC):
 
     side: ClassVar[str] = "ids"
     """What `step` is told about each sample besides its target."""
+    y_on_ranks: ClassVar[Literal["same", "local"]] = "local"
+    """With a process group: every rank has perturbations of its own samples."""
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class InputObjective(Counted, ABC):
         self.store = store
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.inner = InnerLoop(stopping, inner, MAX_INNER_STEPS)
-        self._all_but_last = _all_but_last(stopping, inner) if inner.reuse_last else None
+        self._all_but_last = without_last_step(stopping, inner) if inner.reuse_last else None
         one_by_one = self._is_default and self._values_are_own and inner.keep in ("auto", "nothing")
         one_by_one = one_by_one and inner.measure != "batch"
         self.per_sample = one_by_one if per_sample is None else per_sample
@@ -186,18 +188,19 @@ class InputObjective(Counted, ABC):
         if self._all_but_last is not None:
             worst, loss = self._both_gradients(x_optimizer, params, inputs, targets, ids)
         else:
-            worst = self.perturb(inputs, targets, ids)
+            with distributed.together(params[0]):
+                worst = self.perturb(inputs, targets, ids)
+                self.counters.check_budget()
             x_optimizer.zero_grad()
-            loss = self._mean_loss(worst)
-            check_loss(loss)
-            backward(loss, params, self.grad_scaler)
+            loss = self._batch_loss(worst)
+            model_backward(self.model, loss, params, self.grad_scaler)
+            self.counters.count("x", len(worst.inputs))
         value = loss.item()
-        grad_sq_x = float(tensors.squared_norm([p.grad for p in params if p.grad is not None]))
-        if not math.isfinite(grad_sq_x):
-            tensors.raise_non_finite([p.grad for p in params])
+        grad_sq_x = checked_norm(params, loss)
         calls_value = self.calls_value
         if isinstance(x_optimizer, PlayerOptimizer):
-            x_optimizer.step(lambda: self._trial_loss(worst), value=loss.detach())
+            mean = distributed.average([], loss.detach())
+            x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
         else:
             x_optimizer.step()
         self.outer_steps += 1
@@ -230,7 +233,11 @@ class InputObjective(Counted, ABC):
             ids: The samples' places in the perturbation store, if there is one.
         """
         before = (self.calls_y, self.calls_value, self.samples_y)
-        with self._climbed(inputs, targets, ids, self.inner) as (problem, samples, found):
+        like = inputs if isinstance(inputs, Tensor) else torch.zeros(())
+        with (
+            distributed.together(like),
+            self._climbed(inputs, targets, ids, self.inner) as (problem, samples, found),
+        ):
             worst = samples.answer()
         if self.store is not None and ids is not None:
             self.store.put(ids, worst - problem.clean)
@@ -261,8 +268,10 @@ class InputObjective(Counted, ABC):
                 trusts_first_step=self._is_default and self._first_step_fits,
                 gap=self._gap,
                 grad_scaler=self.grad_scaler,
+                in_turns=distributed.is_active() and self._is_sharded,
             )
             yield problem, samples, loop.maximize(samples, self.outer_steps, self.counters)
+            samples.wait()
 
     @torch.inference_mode(False)
     def _both_gradients(
@@ -280,18 +289,19 @@ class InputObjective(Counted, ABC):
         """
         assert self._all_but_last is not None
         before = (self.calls_y, self.calls_value, self.samples_y)
-        with self._climbed(inputs, targets, ids, self._all_but_last) as (problem, samples, found):
-            pass
+        with (
+            distributed.together(params[0]),
+            self._climbed(inputs, targets, ids, self._all_but_last) as (problem, samples, found),
+        ):
+            self.counters.check_budget(2)
         y = samples.y
-        self.counters.check_budget(2)
         x_optimizer.zero_grad()
         with torch.enable_grad():
             losses = self._x_losses(self.model, y, problem.clean, targets)
-            check_loss(losses.mean())
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
             y.grad = None
-            backward(values.mean(), [*params, y], self.grad_scaler)
+            model_backward(self.model, values.mean(), params, self.grad_scaler, [y])
         self.counters.count("x", len(y))
         if self.inner.options.measure != "batch" and y.grad is not None:
             y.grad *= len(y)  # each sample maximizes its own value, not its share of the mean
@@ -314,7 +324,7 @@ class InputObjective(Counted, ABC):
         before: tuple[int, int, int],
     ) -> Perturbed:
         """A perturbed batch with what it cost since the counters were as before."""
-        distance_sq = _distances_sq(worst, problem)
+        distance_sq = problem.distances_sq(worst)
         grad_sq = found.grad_sq
         return Perturbed(
             worst,
@@ -347,7 +357,7 @@ class InputObjective(Counted, ABC):
         losses = partial(self._x_losses, self._bare_model())
         problem = self._problem(clean, targets, losses)
         y = self._start(problem, ids).requires_grad_()
-        penalty = self._penalty(_distances_sq(y.detach(), problem).mean().item())
+        penalty = self._penalty(problem.distances_sq(y.detach()).mean().item())
         scale = math.sqrt(len(y))
 
         def mean_value() -> Tensor:
@@ -358,7 +368,7 @@ class InputObjective(Counted, ABC):
         def finish() -> tuple[float, float]:
             if self.store is not None and ids is not None:
                 self.store.put(ids, y.detach() - problem.clean)
-            return penalty, _distances_sq(y.detach(), problem).sqrt().mean().item()
+            return penalty, problem.distances_sq(y.detach()).sqrt().mean().item()
 
         return Joint(y, problem.region, mean_value, scale, finish)
 
@@ -460,7 +470,11 @@ class InputObjective(Counted, ABC):
 
     def _bare_model(self) -> nn.Module:
         """The network itself: y's gradients are not averaged over ranks."""
-        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        return distributed.bare(self.model)
+
+    @property
+    def _is_sharded(self) -> bool:
+        return any(distributed.is_shard(parameter) for parameter in self.model.parameters())
 
     def _losses(self, model: Network, inputs: Tensor, targets: Any) -> Tensor:
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
@@ -472,28 +486,11 @@ class InputObjective(Counted, ABC):
 
     def _trial_loss(self, worst: Perturbed) -> Tensor:
         """The loss at a point that the model's optimizer only tries."""
-        self.counters.check_budget()
+        with distributed.together(worst.inputs):
+            self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
-            return self._batch_loss(worst)
+            return distributed.average([], self._batch_loss(worst))
 
     def _batch_loss(self, worst: Perturbed) -> Tensor:
         return self._x_losses(self.model, worst.inputs, worst.clean, worst.targets).mean()
-
-
-def _distances_sq(y: Tensor, problem: Problem) -> Tensor:
-    """The squared Euclidean distance of every sample from its clean input."""
-    distances_sq = tensors.squared_distance([y], [problem.clean], rowwise=True)
-    assert isinstance(distances_sq, Tensor)
-    return distances_sq
-
-
-def _all_but_last(stopping: StoppingRule | None, inner: InnerOptions) -> InnerLoop:
-    """The loop without its last step, whose evaluation serves both players."""
-    if not isinstance(stopping, FixedSteps) or stopping.num_steps < 1:
-        raise ValueError(
-            "reuse_last=True needs to know which step is the last: use stopping=FixedSteps(n) with "
-            "at least one step"
-        )
-    rule = FixedSteps(stopping.num_steps - 1)
-    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), rule.num_steps)

@@ -15,8 +15,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.optimizer import Optimizer
 
-from neada import tensors
+from neada import distributed, tensors
+from neada.inner import InnerLoop, InnerOptions, backward
 from neada.sets import Box, Set
+from neada.stopping import FixedSteps, StoppingRule
 
 __all__ = [
     "BatchNorm",
@@ -25,16 +27,18 @@ __all__ = [
     "MakeOptimizer",
     "Network",
     "Problem",
-    "check_loss",
     "check_model",
     "check_same_shape",
     "checked_groups",
     "checked_inputs",
+    "checked_norm",
     "inner_modes",
+    "model_backward",
     "no_parameter_gradients",
     "sample_losses",
     "take_rows",
     "unreduced",
+    "without_last_step",
 ]
 
 Loss = Callable[..., Tensor]
@@ -149,8 +153,12 @@ def inner_modes(
 
 @contextmanager
 def no_parameter_gradients(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Inside the block no parameter requires a gradient: none is computed, no graph kept for it."""
-    switched = [p for module in modules for p in module.parameters() if p.requires_grad]
+    """Inside the block no parameter requires a gradient: none is computed, no graph kept for it.
+
+    Shards are left alone: what is asked of them is copied into the gathered parameters and stays.
+    """
+    parameters = (p for module in modules for p in module.parameters())
+    switched = [p for p in parameters if p.requires_grad and not distributed.is_shard(p)]
     try:
         for parameter in switched:
             parameter.requires_grad_(False)
@@ -191,11 +199,28 @@ class Problem:
             )
         return self.clean + delta.to(self.clean)
 
+    def distances_sq(self, y: Tensor) -> Tensor:
+        """The squared Euclidean distance of every sample from its clean input."""
+        distances_sq = tensors.squared_distance([y], [self.clean], rowwise=True)
+        assert isinstance(distances_sq, Tensor)
+        return distances_sq
+
     def take(self, rows: Tensor) -> "Problem":
         """The problems of some samples."""
         clean = self.clean[rows]
         targets = take_rows(self.targets, rows)
         return replace(self, clean=clean, targets=targets, region=self.region_around(clean))
+
+
+def without_last_step(stopping: StoppingRule | None, inner: InnerOptions) -> InnerLoop:
+    """The loop without its last step, whose evaluation serves both players."""
+    if not isinstance(stopping, FixedSteps) or stopping.num_steps < 1:
+        raise ValueError(
+            "reuse_last=True needs to know which step is the last: use stopping=FixedSteps(n) with "
+            "at least one step"
+        )
+    rule = FixedSteps(stopping.num_steps - 1)
+    return InnerLoop(rule, replace(inner, min_steps=0, max_steps=None), rule.num_steps)
 
 
 def checked_inputs(inputs: Tensor, bounds: Box | None) -> Tensor:
@@ -219,7 +244,49 @@ def checked_inputs(inputs: Tensor, bounds: Box | None) -> Tensor:
     return clean
 
 
-def check_loss(loss: Tensor) -> None:
+def model_backward(
+    model: nn.Module,
+    loss: Tensor,
+    params: list[Tensor],
+    scaler: torch.amp.GradScaler | None,
+    others: Sequence[Tensor] = (),
+) -> None:
+    """Leave the gradient of a batch's loss in the parameters: of all ranks, if there are several.
+
+    Args:
+        model: The network; where no wrapper averages its gradients, that is done here.
+        loss: Of this rank's batch.
+        params: The parameters.
+        scaler: Of the loss.
+        others: More tensors whose gradients are wanted, those of this rank.
+    """
+    if not distributed.is_active():
+        _check_loss(loss)
+    backward(loss, [*params, *others], scaler)
+    wrapped = distributed.wrapped_parameters([model])
+    own = [p for p in params if id(p) not in wrapped and not distributed.is_shard(p)]
+    if distributed.is_active() and own:
+        for param in own:
+            if param.grad is None:
+                param.grad = torch.zeros_like(param)
+        distributed.average([p.grad for p in own if p.grad is not None], loss.detach())
+
+
+def checked_norm(params: list[Tensor], loss: Tensor) -> float:
+    """The squared norm of the model's gradient, which is finite on all ranks or raises on all."""
+    grads = [p.grad for p in params if p.grad is not None]
+    if any(distributed.is_shard(gradient) for gradient in grads):
+        norm = distributed.squared_norm_of_shards(grads)
+    else:
+        norm = float(tensors.squared_norm(grads))
+    if not math.isfinite(norm):
+        with distributed.together(loss):
+            _check_loss(loss)
+        tensors.raise_non_finite(grads)
+    return norm
+
+
+def _check_loss(loss: Tensor) -> None:
     """Raise NonFiniteGradient unless the loss of a batch is finite."""
     if not math.isfinite(loss.item()):
         raise tensors.NonFiniteGradient(

@@ -15,7 +15,7 @@ from neada.optim.spectral import SPG
 from neada.robust.problem import Problem
 from neada.scalars import Scalar, all_finite, is_finite, where
 from neada.sets import Set
-from neada.steppers.base import check_ascends
+from neada.steppers.composed import check_ascends
 
 __all__ = ["Gap", "Samples", "check_cuttable", "check_y_optimizer", "cut_to_rows"]
 
@@ -36,6 +36,8 @@ class Samples:
         gap: What the rule looks at, per sample, from y, its gradient and where it lives; None for
             the squared gradient mapping.
         grad_scaler: Scales the objective before its gradient is taken.
+        in_turns: The ranks gather the model's parameters with every evaluation, so all of them
+            evaluate as often as the one that needs most.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Samples:
         trusts_first_step: bool,
         gap: Gap | None,
         grad_scaler: torch.amp.GradScaler | None,
+        in_turns: bool,
     ) -> None:
         self.rows_leave = per_sample
         self.trusts_first_step = per_sample and trusts_first_step
@@ -60,6 +63,8 @@ class Samples:
         self._of_mean = of_mean
         self._gap = gap
         self._grad_scaler = grad_scaler
+        self._in_turns = in_turns
+        self._whole = (problem, y)
         self._num_samples = len(y)
         self._values = y.new_empty(0)
         self._moved = True  # since the values were evaluated
@@ -72,6 +77,7 @@ class Samples:
     def evaluate(self) -> Scalar:
         """Leave the gradient in `y.grad`; the squared mapping, per sample or for the batch."""
         self._counters.check_budget()
+        self._take_turn()
         with torch.enable_grad():
             values = self._problem.values(self._y)
             if not values.requires_grad:
@@ -100,7 +106,7 @@ class Samples:
         gradient = self._y.grad
         assert gradient is not None
         region = self._problem.region
-        # A gradient that is not finite has no mapping; its own norm tells every rank.
+        # A gradient that is not finite has no mapping.
         mapping = gradient
         # The sum of a half-precision gradient may overflow where no entry does.
         wide = torch.promote_types(gradient.dtype, torch.float32)
@@ -120,10 +126,14 @@ class Samples:
             measured = where(stalled & is_finite(measured), 0.0, measured)
         if not self.rows_leave:
             total = measured.sum().item() if isinstance(measured, Tensor) else measured
-            measured = distributed.mean(total / divisor, self._y)
+            measured = total / divisor
         if not all_finite(measured):
             tensors.raise_non_finite([gradient])
         return measured
+
+    def agreed(self, grad_sq: Scalar) -> Scalar:
+        """The mean over the ranks, unless samples stop one by one."""
+        return grad_sq if isinstance(grad_sq, Tensor) else distributed.mean(grad_sq, self._y)
 
     def move(self) -> None:
         """One step of the optimizer with the gradient in `y.grad`."""
@@ -144,8 +154,30 @@ class Samples:
     def _values_only(self) -> Tensor:
         self._counters.check_budget()
         self._counters.calls_value += 1
+        self._take_turn()
+        if self._in_turns:  # others may take a gradient in this turn, which gathers once more
+            return self._with_gradient(self._problem, self._y)
         with torch.no_grad():
             return self._problem.values(self._y)
+
+    def _take_turn(self) -> None:
+        if self._in_turns:
+            distributed.any_rank(True, self._y)
+
+    def wait(self) -> None:
+        """Evaluate as often as the ranks do that are not done; what comes out is not used."""
+        problem, y = self._whole
+        row = torch.zeros(1, dtype=torch.int64, device=y.device)
+        while self._in_turns and distributed.any_rank(False, y):
+            self._with_gradient(problem.take(row), problem.clean[row])
+
+    def _with_gradient(self, problem: Problem, y: Tensor) -> Tensor:
+        """Values, whose gradient is computed for nobody."""
+        with torch.enable_grad():
+            leaf = y.detach().clone().requires_grad_()
+            values = problem.values(leaf)
+            torch.autograd.grad(values.sum(), leaf)
+        return values.detach()
 
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         """Take some samples out of everything that is evaluated and moved."""

@@ -7,27 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
-from torch.optim.optimizer import Optimizer
+from torch import Tensor, nn
 
 from neada import distributed, tensors
 from neada.checks import check_origin
 from neada.inner import Counted, Counters, Player, backward
-from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constraints
 from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
 from neada.sets import Set
 
-__all__ = [
-    "Closure",
-    "ComposedStepper",
-    "Evaluation",
-    "StepInfo",
-    "Stepper",
-    "check_ascends",
-    "check_descends",
-    "groups_of",
-]
+__all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
 
 
 Closure = Callable[[], Tensor]
@@ -89,6 +77,10 @@ class Stepper(Counted, ABC):
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "start"
     """Where the norms of `StepInfo` belong: to both players before the step, to the x before and
     the y after it ("middle"), or to both players after it."""
+    y_on_ranks: Literal["shared", "same", "local"] = "shared"
+    """With a process group: every rank holds the same y and evaluates it on data of its own, so
+    gradients are averaged ("shared"); or its gradient is the same on all ranks already ("same"); or
+    every rank has a y of its own ("local"). The gradient of x is that of all ranks in any case."""
     max_inner_steps: int | None = None
     """The cap of the inner loop, where there is one."""
     at_cap: Flag = False
@@ -118,6 +110,7 @@ class Stepper(Counted, ABC):
         self.counters = Counters()
         self.grad_scaler: torch.amp.GradScaler | None = None
         self._batch_size = 1
+        self._wrapped: set[int] | None = None  # parameters that DDP averages; not yet known
         self._resting: Tensor | None = None
         first = self._players["x"][0]
         num_rows = len(first) if rowwise else 0
@@ -171,10 +164,11 @@ class Stepper(Counted, ABC):
         """
         if within_budget:
             self.counters.check_budget(2)
-        value = self._evaluate(closure)
+        value = self._evaluate(closure, "xy")
         self._fill_gradients(value, self._players["x"] + self._players["y"])
         self._count("x")
         self._count("y")
+        value = self._averaged(value, "xy")
         return self._measure(value, "x"), self._measure(value, "y")
 
     def sets(self, player: Player) -> list[tuple[Tensor, Set | None]]:
@@ -189,6 +183,13 @@ class Stepper(Counted, ABC):
         """
         self._resting = rows
         self._paying = torch.ones_like(self._paying) if rows is None else ~rows
+
+    def leave_to_wrapper(self, model: nn.Module) -> None:
+        """Do not average the gradients of parameters that `DistributedDataParallel` averages.
+
+        A wrapper that the closure itself evaluates is found without being told.
+        """
+        self._wrapped = distributed.wrapped_parameters([model])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, bit for bit."""
@@ -215,8 +216,43 @@ class Stepper(Counted, ABC):
 
     # What the algorithms use.
 
-    def _evaluate(self, closure: Closure) -> Tensor:
-        value = closure()
+    def _evaluate(self, closure: Closure, players: str) -> Tensor:
+        """The value of the closure, whose gradients for some players are wanted next."""
+        if not distributed.is_active():
+            return self._checked(closure())
+        try:
+            if self._wrapped is not None:
+                return self._checked(closure())
+            with distributed.watching_wrappers() as wrappers:
+                value = self._checked(closure())
+            self._wrapped = distributed.wrapped_parameters(wrappers)
+            return value
+        except Exception as error:
+            if not distributed.is_of_all_ranks(error):
+                self._averaged(self._no_value(), players, error)
+            raise
+
+    def _averaged(self, value: Tensor, players: str, error: Exception | None = None) -> Tensor:
+        """The mean of a value over the ranks; the gradients of the players become theirs, too."""
+        if not distributed.is_active() or (self.y_on_ranks == "same" and players == "y"):
+            return value
+        params = self._players["x"] if "x" in players else []
+        if "y" in players and self.y_on_ranks == "shared":
+            params = params + self._players["y"]
+        wrapped = self._wrapped or set()
+        params = [
+            param
+            for param in params
+            if param.requires_grad and id(param) not in wrapped and not distributed.is_shard(param)
+        ]
+        for param in params:
+            if param.grad is None:
+                param.grad = torch.zeros_like(param)
+        if not params and self.y_on_ranks == "same":
+            return value
+        return distributed.average([_grad_of(param) for param in params], value.detach(), error)
+
+    def _checked(self, value: Tensor) -> Tensor:
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"the closure must return f(x, y) as a tensor, not {type(value).__name__}"
@@ -242,13 +278,13 @@ class Stepper(Counted, ABC):
     def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
         """Evaluate, and leave the gradient of one player in `.grad`."""
         self.counters.check_budget()
-        value = self._evaluate(closure)
+        value = self._evaluate(closure, player)
         return self._backward(value, player, keep_graph)
 
     def _backward(self, value: Tensor, player: Player, keep_graph: bool = False) -> Evaluation:
         self._fill_gradients(value, self._players[player], keep_graph)
         self._count(player)
-        return self._measure(value, player)
+        return self._measure(self._averaged(value, player), player)
 
     def _fill_gradients(
         self, value: Tensor, params: list[Tensor], keep_graph: bool = False
@@ -268,7 +304,7 @@ class Stepper(Counted, ABC):
             self.row_calls += self._paying
 
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
-        grad_sq = self._agreed(tensors.squared_norm(self._grads(player), self.rowwise))
+        grad_sq = self._norm(self._grads(player), player)
         unknown = None if all_finite(grad_sq) else self._rest_not_finite(player, grad_sq)
         if all(constraint is None for _, constraint in self._groups[player]):
             return Evaluation(value.detach(), grad_sq, grad_sq)
@@ -280,7 +316,7 @@ class Stepper(Counted, ABC):
                 mapping += direction
             else:
                 mapping += constraint.gradient_mapping(list(params), direction)
-        mapping_sq = self._agreed(tensors.squared_norm(mapping, self.rowwise))
+        mapping_sq = self._norm(mapping, player)
         if unknown is not None:
             mapping_sq = where(unknown, math.nan, mapping_sq)
         return Evaluation(value.detach(), grad_sq, mapping_sq)
@@ -301,9 +337,21 @@ class Stepper(Counted, ABC):
         """Values, with zeros for rows at rest where f is not defined."""
         return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
+    def _norm(self, direction: list[Tensor], player: Player) -> Scalar:
+        """The squared norm that all ranks decide by."""
+        if any(distributed.is_shard(part) for part in direction):
+            return distributed.squared_norm_of_shards(direction)
+        norm = tensors.squared_norm(direction, self.rowwise)
+        return norm if player == "x" else self._agreed(norm)
+
     def _agreed(self, number: Scalar) -> Scalar:
-        """The number all ranks decide by."""
-        return distributed.mean(number, self._players["y"][0])
+        """The mean over the ranks of a number about a y that each of them has of its own."""
+        if self.y_on_ranks != "local" or not distributed.is_active():
+            return number
+        like = self._players["y"][0]
+        own = torch.as_tensor(number, dtype=torch.float64, device=like.device)
+        mean = distributed.average([], own)
+        return mean if isinstance(number, Tensor) else mean.item()
 
     def _grads(self, player: Player) -> list[Tensor]:
         return [_grad_of(p) for p in self._players[player]]
@@ -325,117 +373,28 @@ class Stepper(Counted, ABC):
                 self.row_calls += self._paying & (apart != 0.0)
                 tensors.copy_(before, [param.detach() for param in params])
             with torch.no_grad():
-                return self._finite_at_rest(closure(), self._resting)
+                value = self._finite_at_rest(self._trial(closure), self._resting)
+            return value
 
         return evaluate
+
+    def _trial(self, closure: Closure) -> Tensor:
+        """The value of a closure at a point that is only tried, the mean over the ranks."""
+        if not distributed.is_active() or self.y_on_ranks == "same":
+            return closure()
+        try:
+            value = closure()
+        except Exception as error:
+            if not distributed.is_of_all_ranks(error):
+                distributed.average([], self._no_value(), error)
+            raise
+        return distributed.average([], value)
+
+    def _no_value(self) -> Tensor:
+        """A value of the right shape where there is none."""
+        first = self._players["x"][0]
+        return first.detach().new_zeros((len(first),) if self.rowwise else ())
 
 
 def _grad_of(param: Tensor) -> Tensor:
     return torch.zeros_like(param) if param.grad is None else param.grad
-
-
-def groups_of(optimizer: Optimizer) -> list[tuple[Sequence[Tensor], Set | None]]:
-    """The parameter groups of an optimizer, each with its set."""
-    sets = constraints(optimizer)
-    return [
-        (group["params"], constraint)
-        for group, constraint in zip(optimizer.param_groups, sets, strict=True)
-    ]
-
-
-def check_descends(optimizer: Optimizer) -> None:
-    """Raise unless the x optimizer is one that minimizes by steps."""
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"x needs a torch optimizer, not {type(optimizer).__name__}")
-    if any(group.get("maximize", False) for group in optimizer.param_groups):
-        raise ValueError(
-            f"the x optimizer would maximize: construct {type(optimizer).__name__} with "
-            "maximize=False"
-        )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "torch.optim.LBFGS evaluates the loss by itself: use neada.optim.LBFGS, or an "
-            "optimizer that takes one step with one gradient"
-        )
-
-
-def check_ascends(optimizer: Optimizer) -> None:
-    """Raise unless the y optimizer maximizes."""
-    for group in optimizer.param_groups:
-        if "maximize" not in group:
-            raise ValueError(
-                f"{type(optimizer).__name__} cannot maximize, so it cannot move y: use an "
-                "optimizer with a maximize option"
-            )
-        if not group["maximize"]:
-            raise ValueError(
-                f"the y optimizer would minimize: construct {type(optimizer).__name__} with "
-                "maximize=True"
-            )
-
-
-class ComposedStepper(Stepper):
-    """A stepper that owns one optimizer for x and one for y.
-
-    Args:
-        x_optimizer: Any torch optimizer that minimizes.
-        y_optimizer: Any torch optimizer constructed with ``maximize=True``.
-        rowwise: Every row of both players is its own game. The optimizers must then be neada's:
-            scalar ones constructed with ``rowwise=True``, elementwise ones as they are.
-    """
-
-    def __init__(
-        self, x_optimizer: Optimizer, y_optimizer: Optimizer, *, rowwise: bool = False
-    ) -> None:
-        check_descends(x_optimizer)
-        check_ascends(y_optimizer)
-        super().__init__(groups_of(x_optimizer), groups_of(y_optimizer), rowwise)
-        for optimizer in (x_optimizer, y_optimizer):
-            scalar = isinstance(optimizer, PlayerOptimizer) and optimizer.uses_gradient_norm
-            if rowwise and not isinstance(optimizer, PlayerOptimizer):
-                raise ValueError(
-                    f"rowwise=True lets rows rest one by one, and {type(optimizer).__name__} "
-                    "cannot: use an optimizer of neada.optim"
-                )
-            if scalar and optimizer.param_groups[0]["rowwise"] != rowwise:
-                raise ValueError(
-                    f"the stepper has rowwise={rowwise} but {type(optimizer).__name__} has not: "
-                    f"construct it with rowwise={rowwise}"
-                )
-        self.x_optimizer = x_optimizer
-        self.y_optimizer = y_optimizer
-
-    def _move(
-        self,
-        player: Player,
-        closure: Closure,
-        evaluation: Evaluation,
-        rest: Tensor | None = None,
-    ) -> None:
-        """One step of a player with the gradient in `.grad` and the value handed over.
-
-        Rows in `rest`, and rows that the whole stepper lets rest, stay as they are.
-        """
-        optimizer = self.x_optimizer if player == "x" else self.y_optimizer
-        if self._resting is not None:
-            rest = self._resting if rest is None else rest | self._resting
-        if not isinstance(optimizer, PlayerOptimizer):
-            optimizer.step()
-            return
-        values = self._value_closure(closure, player) if optimizer.tries_points else None
-        with optimizer.rows_at_rest(rest):
-            optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Counters and both optimizers."""
-        return {
-            **super().state_dict(),
-            "x_optimizer": self.x_optimizer.state_dict(),
-            "y_optimizer": self.y_optimizer.state_dict(),
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        super().load_state_dict(state_dict)
-        self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
-        self.y_optimizer.load_state_dict(state_dict["y_optimizer"])

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neada import tensors
+from neada import distributed, tensors
 from neada.checks import check_number
 from neada.inner import Player
 from neada.optim.base import check_rate
@@ -93,7 +93,9 @@ class DirectStepper(Stepper):
         self, player: Player, start: Sequence[Tensor], direction: Sequence[Tensor], step: Scalar
     ) -> None:
         """Put a player at P(start + step * direction); rows at rest stay at the start."""
-        params = self._players[player]
+        params, start, direction = (
+            distributed.local(part) for part in (self._players[player], start, direction)
+        )
         tensors.copy_(params, start)
         tensors.add_scaled_(params, direction, step)
         constraint = self._sets[player]

@@ -10,7 +10,8 @@ from neada import tensors
 from neada.checks import check_number
 from neada.inner import InnerLoop, InnerOptions, check_inner, go_to_average
 from neada.scalars import Scalar
-from neada.steppers.base import Closure, ComposedStepper, Evaluation, check_ascends, groups_of
+from neada.steppers.base import Closure, Evaluation
+from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
 from neada.stopping import StoppingRule
 
 __all__ = ["NeAda"]
@@ -171,7 +172,7 @@ class _Game:
     def evaluate(self) -> Scalar:
         stepper = self.stepper
         stepper.counters.check_budget()
-        value = stepper._evaluate(self.closure)
+        value = stepper._evaluate(self.closure, "y")
         self._at_y = stepper._backward(value, "y", keep_graph=stepper.deterministic)
         self.graph = value if stepper.deterministic else None
         return self._at_y.mapping_sq
@@ -180,6 +181,9 @@ class _Game:
         assert self._at_y is not None
         self.graph = None
         self.stepper._move("y", self.closure, self._at_y, self._done)
+
+    def agreed(self, grad_sq: Scalar) -> Scalar:
+        return grad_sq  # the stepper's gradients are those of all ranks
 
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         self._done = done

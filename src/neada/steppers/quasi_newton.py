@@ -126,7 +126,7 @@ class QuasiNewtonNeAda(DirectStepper):
         assert self._closure is not None
         self.counters.check_budget()
         self._y.write(y)
-        value = self._evaluate(self._closure)
+        value = self._checked(self._closure())
         gradient = -self._y.gradient(value)
         self._count("y")
         self._graph = value

@@ -9,7 +9,8 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.optim.base import PlayerOptimizer
 from neada.scalars import Scalar
-from neada.steppers.base import Closure, ComposedStepper, Evaluation
+from neada.steppers.base import Closure, Evaluation
+from neada.steppers.composed import ComposedStepper
 
 __all__ = ["Alternating", "Simultaneous"]
 

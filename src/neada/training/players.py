@@ -222,6 +222,7 @@ class Together(Game):
         )
         stepper = TiAda(self._params, [y], lr_x, lr_y * lr_scale, y_set=y_set)
         stepper.max_calls = self._config.max_calls
+        stepper.y_on_ranks = self.objective.y_on_ranks
         return stepper
 
 
