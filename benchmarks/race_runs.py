@@ -448,19 +448,36 @@ def machine() -> str:
 Curves = dict[str, list[Curve]]
 
 
-def all_curves(task: Task, seeds: int, folder: Path | None, slow_loops: bool) -> Curves:
-    """The runs of all contestants, seed after seed."""
+def all_curves(
+    task: Task, seeds: int, folder: Path | None, slow_loops: bool, kept_only: bool = False
+) -> Curves:
+    """The runs of all contestants, seed after seed.
+
+    Args:
+        task: What they train.
+        seeds: How many seeds.
+        folder: Where runs are kept.
+        slow_loops: Whether the slow loops run, too, instead of being read.
+        kept_only: Whether runs that are not finished in the folder are left out.
+    """
     curves: Curves = {name: [] for name in CONTESTANTS}
     for seed in range(seeds):
         for name, found in curves.items():
             progress(f"{task.data}: seed {seed + 1} of {seeds}, {name}")
             if not (task.has_slow_files and name in SLOW):
-                found.append(run_into(folder, task, name, seed))
+                if not (kept_only and missing(folder, task, name, seed)):
+                    found.append(run_into(folder, task, name, seed))
             elif seed == 0 and slow_loops:
                 found.append(run_into(folder or RESULTS, task, name, seed))
             elif seed == 0:
                 found.append(read_slow(task, name))
-    return curves
+    return {name: found for name, found in curves.items() if found}
+
+
+def missing(folder: Path | None, task: Task, name: str, seed: int) -> bool:
+    """Whether a run is not finished in the folder."""
+    path = None if folder is None else file_of(folder, task, name, seed)
+    return path is None or not path.exists() or not is_finished(task, read(path, task))
 
 
 def progress(words: str) -> None:

@@ -67,8 +67,8 @@ def arrival_rows(curves: Curves, task: Task) -> list[str]:
     goals = [(metric, level) for metric in METRICS for level in task.levels[metric]]
     names = " | ".join(f"{METRICS[metric]}: {100 * level:g} %" for metric, level in goals)
     rows = [
-        f"| loop | {names} | against {ADAM15} | against {RELEASED} |",
-        "|" + "---|" * (len(goals) + 3),
+        f"| loop | seeds | {names} | against {ADAM15} | against {RELEASED} |",
+        "|" + "---|" * (len(goals) + 4),
     ]
     faster = [ratios(curves, task, rival) for rival in SLOW]
     for name, runs in curves.items():
@@ -77,7 +77,7 @@ def arrival_rows(curves: Curves, task: Task) -> list[str]:
             seconds, calls = (median_of(runs, metric, level, what) for what in ("seconds", "calls"))
             cells.append(f"{seconds:.3g} ({calls:.0f})" if math.isfinite(seconds) else "-")
         cells += [said(ratio[name]) for ratio in faster]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+        rows.append(f"| {name} | {len(runs)} | " + " | ".join(cells) + " |")
     return rows
 
 
@@ -160,7 +160,7 @@ def figure_of(curves: Curves, task: Task) -> "Figure":
 
 
 def section(task: Task, curves: Curves, seeds: int) -> list[str]:
-    count = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    count = "1 seed" if seeds == 1 else f"Up to {seeds} seeds"
     held_out = " (half of the data is held out)" if task.data == "digits" else ""
     pgd = (
         f"PGD looks at {task.pgd_samples} of them, every {task.pgd_every * task.every} steps."
@@ -261,6 +261,7 @@ def main() -> None:
     )
     parser.add_argument("--slow-loops", action="store_true", help="run the slow loops on MNIST too")
     parser.add_argument("--runs", type=Path, help="keep all runs here, and go on with them")
+    parser.add_argument("--kept-only", action="store_true", help="train nothing, show what is kept")
     parser.add_argument("--write", type=Path, help="also write the page to this file")
     parser.add_argument("--figures", type=Path, help="write the figures to this folder")
     arguments = parser.parse_args()
@@ -272,7 +273,7 @@ def main() -> None:
     )
     seeds = [arguments.seeds or task.seeds for task in tasks]
     results = [
-        all_curves(task, count, arguments.runs, arguments.slow_loops)
+        all_curves(task, count, arguments.runs, arguments.slow_loops, arguments.kept_only)
         for task, count in zip(tasks, seeds, strict=True)
     ]
     if sys.stderr.isatty():
