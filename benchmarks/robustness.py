@@ -74,15 +74,14 @@ def row(name: str, folder: Path, quick: bool) -> str:
     with torch.no_grad():
         loss = cross_entropy(run.model(inputs), targets).item()
     bound = certificate(run.model, (inputs, targets), run.data.bounds)
-    return " | ".join(
-        [
-            f"| {name}" + (" (warned)" if warned else ""),
-            f"{100 * found.clean:.1f}",
-            *cells,
-            f"{loss:.3g}",
-            "none" if bound is None else f"{bound.value:.3g}, {bound.kind} |",
-        ]
-    )
+    cells = [
+        name + (" (warned)" if warned else ""),
+        f"{100 * found.clean:.1f}",
+        *cells,
+        f"{loss:.3g}",
+        "none" if bound is None else f"{bound.value:.3g}, {bound.kind}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def certificate(

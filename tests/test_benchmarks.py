@@ -237,3 +237,22 @@ def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
     assert again.stdout == result.stdout  # read from the files, to the last digit of a second
     refused = run_benchmark("--models", "resnet", script="attacks_race.py")
     assert refused.returncode == 2 and "there is no resnet" in refused.stderr
+
+
+def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- robustness table -->\nold\n<!-- end of the table -->\nafter\n")
+    result = run_benchmark("--quick", "--write", str(page), script="robustness.py")
+    assert result.returncode == 0, result.stderr
+    text = page.read_text()
+    assert text.startswith("before\n<!-- robustness table -->\nWritten by")
+    assert text.endswith("<!-- end of the table -->\nafter\n") and "old" not in text
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "| digits" in line]
+    assert len(rows) == 5 and all(len(row) == 7 for row in rows)
+    for row in rows:
+        clean, fgsm, pgd, ensemble = (float(cell) for cell in row[1:5])
+        assert ensemble <= clean and pgd <= fgsm <= clean
+    assert rows[4][0] == "digits, linear, WRM" and rows[4][6].endswith("certified")
+    for row in rows:
+        if row[6] != "none":
+            assert float(row[6].split(",")[0]) >= float(row[5])  # above the loss itself
