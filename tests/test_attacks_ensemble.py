@@ -211,7 +211,9 @@ def test_zero_gradients_are_warned_of(attack) -> None:
         outputs = masked(points)
         return torch.where(is_masked[:, None], outputs, digits()[0](points))
 
-    with pytest.warns(UserWarning, match="the gradient is exactly zero at 100 % of the inputs"):
+    with pytest.warns(
+        UserWarning, match="the gradient of the loss is exactly zero at 100 % of the inputs"
+    ):
         robust_accuracy(masked, [(x, y)], attack, 0.1, bounds=(0.0, 1.0), **SHORT[attack])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

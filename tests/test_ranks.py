@@ -159,12 +159,15 @@ def refusing(model: nn.Module, rank: int, trouble: str) -> str:
         loss = _broken if rank == 1 else cross_entropy
     else:
         loss = cross_entropy
-    objective: Any = (
-        robust.GroupDRO(model, loss, 3)
-        if trouble == "nan, group"
-        else robust.WRM(model, loss, 0.5, stopping=TIGHT)
-    )
-    side = [groups] if trouble == "nan, group" else []
+    has_groups = trouble.endswith("group")
+    objective: Any = robust.WRM(model, loss, 0.5, stopping=TIGHT)
+    if has_groups:
+        objective = robust.GroupDRO(model, loss, 3)
+    if trouble.endswith("TRADES"):
+        objective = robust.TRADES(model, loss, 0.1)
+    side = [groups] if has_groups else []
+    if trouble.startswith("target") and rank == 1:
+        targets = targets + 9
     if trouble == "nan, group" and rank == 1:
         inputs = torch.full_like(inputs, torch.inf)
     if trouble == "budget":
@@ -188,6 +191,8 @@ TROUBLES = {
     "nan, group": "NonFiniteGradient: rank 1: ",
     "error": "ValueError: rank 1: no such class",
     "budget": "BudgetExhausted: rank ",
+    "target, group": "IndexError: rank 1: ",
+    "target, TRADES": "IndexError: rank 1: ",
 }
 
 
@@ -223,7 +228,10 @@ def work(rank: int, folder: str) -> None:
     for kind in ("plain", "ddp", "fsdp, freed"):
         found[f"float32/{kind}"] = play("WRM", kind, rank, torch.float32)
     for trouble in TROUBLES:
-        found[trouble] = refusing(DistributedDataParallel(network()), rank, trouble)
+        found[trouble] = refusing(network(), rank, trouble)
+        if not trouble.startswith("target"):
+            wrapper = DistributedDataParallel(network())
+            assert refusing(wrapper, rank, trouble) == found[trouble]
     found["counted"] = counted(rank)
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.barrier()

@@ -26,7 +26,6 @@ __all__ = [
     "num_ranks",
     "rank",
     "squared_norm_of_shards",
-    "sum_over_ranks",
     "together",
     "watching_wrappers",
     "wrapped_parameters",
@@ -183,14 +182,6 @@ def average(tensors: Sequence[Tensor], value: Tensor, error: Exception | None = 
     for tensor, piece in zip(tensors, pieces, strict=False):
         tensor.copy_(piece.view_as(tensor))
     return pieces[-1].view_as(value).to(value.dtype)
-
-
-def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """The sum of a tensor over all ranks, as a tensor of its own."""
-    total = tensor.detach().clone()
-    if is_active():
-        dist.all_reduce(total)
-    return total
 
 
 # Wrappers.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from neada.attacks.auto_pgd import LossName
 from neada.attacks.ball import Ball, Norm, check_eps
 from neada.attacks.gradient import Loss, Model, evaluating, look, look_up
+from neada.attacks.losses import dlr
 from neada.attacks.worst_case import PARTS, Progress, attack_in_turn
 from neada.checks import check_choice
 from neada.tables import ATTACKS, resolve
@@ -92,6 +93,7 @@ def robust_accuracy(
     if "generator" in own and options.get("generator") is None:
         options["generator"] = torch.Generator().manual_seed(0)
     judged_by = loss if callable(loss) else None
+    follows = dlr if isinstance(loss, str) and loss != "ce" else judged_by
     several = [eps] if isinstance(eps, int | float) else eps
     levels = list(dict.fromkeys(check_eps(eps) for eps in several))
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
@@ -107,8 +109,9 @@ def robust_accuracy(
             inputs, targets = batch[0].to(device=device), batch[1].to(device=device)
             if targets.is_floating_point() or targets.shape != (len(inputs),):
                 raise ValueError("accuracy needs one class label per input as targets")
+            targets = targets.long().clone()  # a copy of an inference tensor is a usual one
             if isinstance(attack, str):
-                clean, gradient = look_up(model, inputs, targets, judged_by)
+                clean, gradient = look_up(model, inputs, targets, follows)
                 num_flat += int((~gradient.flatten(1).any(1)).sum())
             else:
                 clean = look(model, inputs, targets, judged_by)
@@ -139,7 +142,8 @@ def robust_accuracy(
                     for name, count in zip(PARTS, counts[1:], strict=True):
                         survivors[eps][name] += count
                 else:
-                    points = make(model, inputs, targets, eps, **options)
+                    tick = {"tick": partial(show, words="apgd")} if attack == "apgd" else {}
+                    points = make(model, inputs, targets, eps, **options, **tick)
                 num_right[eps] += look(model, points, targets, judged_by).num_right
                 show(1.0, attack if isinstance(attack, str) else "attack")
     if num_samples == 0:
@@ -152,8 +156,8 @@ def robust_accuracy(
 def _warn_of_masked_gradients(flat_share: float, survivors: dict[float, dict[str, int]]) -> None:
     if flat_share > _MANY_ZERO_GRADIENTS:
         warnings.warn(
-            f"the gradient is exactly zero at {100.0 * flat_share:.0f} % of the inputs: attacks "
-            "that follow it are blind there, and the accuracy says little",
+            f"the gradient of the loss is exactly zero at {100.0 * flat_share:.0f} % of the "
+            "inputs: attacks that follow it are blind there, and the accuracy says little",
             stacklevel=3,
         )
     for eps, left in survivors.items():

@@ -75,6 +75,12 @@ def look_up(
 
 def _judge(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
     outputs = model(points)
+    has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
+    if has_classes and len(targets) and not 0 <= targets.min() <= targets.max() < outputs.shape[1]:
+        raise ValueError(
+            f"targets must be classes from 0 to {outputs.shape[1] - 1}, as the model has outputs, "
+            f"got {int(targets.min())} to {int(targets.max())}"
+        )
     if loss is None:
         losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
     else:
@@ -83,7 +89,6 @@ def _judge(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> 
         raise ValueError("loss must give one number per sample, such as reduction='none' does")
     if bool(outputs.isnan().any() | losses.isnan().any()):
         raise FloatingPointError("the model's output is not a number; check its weights")
-    has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
     fooled = outputs.argmax(1) != targets if has_classes else torch.zeros_like(losses).bool()
     return Seen(points, losses, fooled)
 

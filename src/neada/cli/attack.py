@@ -68,6 +68,10 @@ def _attack(args: argparse.Namespace) -> int:
     names = [name.strip() for name in args.attack.split(",") if name.strip()]
     for name in names or [args.attack]:
         check_choice("--attack", name, tables.ATTACKS)
+    for flag, option in (("--steps", "num_steps"), ("--restarts", "num_restarts")):
+        takers = [name for name, entry in tables.ATTACKS.items() if option in entry.options]
+        if getattr(args, flag[2:]) is not None and not set(names) & set(takers):
+            raise UsageError(f"{flag} is for {', '.join(takers)}, not for {', '.join(names)}")
     run, batches = _open(args)
     norm = args.norm or run.config.eval_norm
     clip = run.config.eval_clip and not args.no_clip

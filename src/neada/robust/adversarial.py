@@ -100,7 +100,9 @@ class BallObjective(InputObjective):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state, bit for bit."""
         super().load_state_dict(state_dict)
-        if self.generator is not None and state_dict["generator"] is not None:
+        if state_dict["generator"] is not None:
+            if self.generator is None:
+                self.generator = torch.Generator()
             self.generator.set_state(state_dict["generator"])
 
 

@@ -174,9 +174,13 @@ class GroupDRO(Counted):
             targets: What the loss compares with.
             groups: The id of each sample's group.
         """
-        with distributed.together(self.weights):
+        try:
             groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
-        losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
+            losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
+        except Exception as error:
+            nothing = self.frequencies.new_zeros(2 * self.num_groups)
+            distributed.average([], nothing, error)  # the other ranks wait for the sums
+            raise
         sums = torch.zeros_like(self.frequencies).index_add(0, groups, losses.to(self.weights))
         counts = torch.bincount(groups, minlength=self.num_groups)
         if distributed.is_active():
@@ -315,8 +319,8 @@ def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
     The mean over the ranks of what flows back to their models is the gradient of the joint sums.
     """
-    both = distributed.sum_over_ranks(torch.cat([sums, counts.to(sums)]))
-    totals, all_counts = both.chunk(2)
+    means = distributed.average([], torch.cat([sums.detach(), counts.to(sums)]))
+    totals, all_counts = (distributed.num_ranks() * means).chunk(2)
     if not math.isfinite(totals.sum().item()):
         with distributed.together(sums):
             _check_losses(sums)

@@ -225,7 +225,7 @@ class InputObjective(Counted, ABC):
 
         No parameter is touched, no gradient of one computed, and the modes of the layers are
         restored. The outer index t, by which the rule tightens, is `outer_steps`: it advances with
-        `loss`, not here, so that perturbing for an evaluation does no harm.
+        `loss`, not here, so that perturbing for an evaluation does no harm. All ranks must call it.
 
         Args:
             inputs: A batch, samples first; it is not modified.
@@ -256,6 +256,10 @@ class InputObjective(Counted, ABC):
             folded(model) if self._folds else nullcontext(model) as fast,
         ):
             clean = checked_inputs(inputs, self.bounds)
+            in_turns = distributed.is_active() and self._is_sharded
+            if in_turns:
+                self.counters.check_budget()
+                distributed.any_rank(False, clean)  # errors come before parameters are gathered
             against = self._against(fast, clean, targets) if loop.max_steps > 0 else None
             problem = self._problem(clean, against, partial(self._y_losses, fast))
             start = self._start(problem, ids)
@@ -268,7 +272,7 @@ class InputObjective(Counted, ABC):
                 trusts_first_step=self._is_default and self._first_step_fits,
                 gap=self._gap,
                 grad_scaler=self.grad_scaler,
-                in_turns=distributed.is_active() and self._is_sharded,
+                in_turns=in_turns,
             )
             yield problem, samples, loop.maximize(samples, self.outer_steps, self.counters)
             samples.wait()

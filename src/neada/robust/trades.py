@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from neada import distributed
 from neada.checks import check_number
 from neada.inner import InnerOptions
 from neada.robust.adversarial import BallObjective, Norm
@@ -127,7 +128,11 @@ class TRADES(BallObjective):
         self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
-            return _log_probabilities(model(clean))
+            outputs = model(clean)
+            if distributed.is_active():
+                # Bad targets are found here, where the other ranks can be told of them.
+                self._sample_loss(outputs, targets)
+            return _log_probabilities(outputs)
 
     def _start(self, problem: Problem, ids: Tensor | None) -> Tensor:
         start = super()._start(problem, ids)
