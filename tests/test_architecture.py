@@ -22,6 +22,7 @@ LAYERS: list[set[str]] = [
     {"tensors", "distributed", "folding"},
     {"sets", "stopping"},
     {"optim"},
+    {"counters"},
     {"inner"},
     {"steppers"},
     {"solve", "problems"},
