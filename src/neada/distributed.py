@@ -8,6 +8,8 @@ wrapper (`DistributedDataParallel`, `fully_shard`) averages are left to it.
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,9 +17,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
+    "Meeting",
     "any_rank",
     "average",
     "bare",
+    "communicates",
+    "counted",
+    "from_first",
+    "gather",
+    "idle",
     "is_active",
     "is_of_all_ranks",
     "is_shard",
@@ -30,6 +38,9 @@ __all__ = [
     "watching_wrappers",
     "wrapped_parameters",
 ]
+
+
+Thing = TypeVar("Thing")
 
 
 def is_active() -> bool:
@@ -50,7 +61,7 @@ def rank() -> int:
 # Numbers, and errors that come with them.
 
 
-def mean(number: float, like: Tensor, error: Exception | None = None) -> float:
+def mean(number: float, like: Tensor, error: Exception | None = None, weight: float = 1.0) -> float:
     """The mean of a number over all ranks, the same bits on each of them.
 
     A stopping rule that looks at such a mean fires at the same step everywhere, whatever data the
@@ -60,37 +71,40 @@ def mean(number: float, like: Tensor, error: Exception | None = None) -> float:
         number: This rank's number.
         like: A tensor on the device that the process group communicates from.
         error: Why this rank has no number; it is raised on every rank.
+        weight: What the number counts, such as the samples it is about.
     """
     if not is_active():
         return number
-    return _exchange(number, like, error) / dist.get_world_size()
+    total, weights = _exchange(number * weight, like, error, weight)
+    return total / weights
 
 
 def any_rank(flag: bool, like: Tensor) -> bool:
     """Whether a flag is set on any rank."""
-    return _exchange(float(flag), like) > 0.0 if is_active() else flag
+    return _exchange(float(flag), like)[0] > 0.0 if is_active() else flag
 
 
-def _exchange(number: float, like: Tensor, error: Exception | None = None) -> float:
-    """The sum of a number over all ranks, and whether one of them has an error, in one reduction.
+def _exchange(
+    number: float, like: Tensor, error: Exception | None = None, weight: float = 1.0
+) -> tuple[float, float]:
+    """The sums of a number and a weight over all ranks, unless one of them has an error.
 
     This is the collective that a rank with an error may enter at any time, so it has one form.
     """
     failed = error is not None
-    packet = [0.0 if failed else number, float(failed)]
+    packet = [0.0 if failed else number, weight, float(failed)]
     total = torch.tensor(packet, dtype=torch.float64, device=like.device)
     dist.all_reduce(total)
-    number, failures = total.tolist()
+    number, weight, failures = total.tolist()
     if failures:
         _raise_everywhere(error)
-    return number
+    return number, weight
 
 
 def _raise_everywhere(error: Exception | None) -> None:
     """Raise the error of the first rank that has one, on all of them."""
     mine = None if error is None else (_portable(type(error)), str(error))
-    found: list[tuple[type[Exception], str] | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
+    found = gather(mine)
     place, (kind, words) = next((i, each) for i, each in enumerate(found) if each is not None)
     joint = kind(f"rank {place}: {words}")
     joint.is_of_all_ranks = True  # type: ignore[attr-defined]
@@ -111,14 +125,32 @@ def _portable(kind: type[Exception]) -> type[Exception]:
     return kind if kind.__module__.partition(".")[0] in ("builtins", "neada") else RuntimeError
 
 
-class _Depth:
-    """How many blocks of `together` this process is in."""
+class _Here:
+    """What this process is doing.
 
-    value = 0
+    Attributes:
+        meeting: Of the outermost block of `together`, if it is in one.
+        is_idle: Whether its samples count for nothing.
+    """
+
+    meeting: "Meeting | None" = None
+    is_idle = False
+
+
+@dataclass
+class Meeting:
+    """What the ranks have told each other at the end of a block of `together`.
+
+    Attributes:
+        share: The samples of this rank, divided by the mean over the ranks: a mean over its
+            samples that is multiplied by this is averaged over the ranks to the joint mean.
+    """
+
+    share: float = 1.0
 
 
 @contextlib.contextmanager
-def together(like: Tensor) -> Iterator[None]:
+def together(like: Tensor, num_samples: int = 1) -> Iterator[Meeting]:
     """An error of one rank in the block is raised on every rank; takes one reduction.
 
     Inside, ranks may do different things as long as they communicate by `mean` and `any_rank`
@@ -126,21 +158,67 @@ def together(like: Tensor) -> Iterator[None]:
 
     Args:
         like: A tensor on the device that the process group communicates from.
+        num_samples: How many samples of this rank the block is about.
+
+    Yields:
+        What is known about all ranks after the outermost block.
     """
-    if not is_active() or _Depth.value:
-        yield
+    if not is_active() or _Here.meeting is not None:
+        yield _Here.meeting or Meeting()
         return
     error: Exception | None = None
-    _Depth.value += 1
+    _Here.meeting = meeting = Meeting()
     try:
-        yield
+        yield meeting
     except Exception as caught:
         if is_of_all_ranks(caught):
             raise
         error = caught
     finally:
-        _Depth.value -= 1
-    _exchange(0.0, like, error)
+        _Here.meeting = None
+    num_counted = counted(num_samples)
+    _, total = _exchange(0.0, like, error, num_counted)
+    meeting.share = num_counted * dist.get_world_size() / total
+
+
+@contextlib.contextmanager
+def idle() -> Iterator[None]:
+    """In the block the samples of this rank stand in for none, and count for nothing.
+
+    A rank without samples of a batch takes part in everything that the ranks do together, with any
+    one of the others' samples.
+    """
+    _Here.is_idle = True
+    try:
+        yield
+    finally:
+        _Here.is_idle = False
+
+
+def counted(num_samples: int) -> int:
+    """How many of a number of samples count."""
+    return 0 if _Here.is_idle else num_samples
+
+
+# Objects.
+
+
+def gather(thing: Thing) -> list[Thing]:
+    """Something of every rank, in the order of the ranks; it must be possible to pickle it."""
+    if not is_active():
+        return [thing]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, thing)
+    return found
+
+
+def from_first(thing: Thing) -> Thing:
+    """Something of rank 0, on every rank."""
+    if not is_active():
+        return thing
+    found = [thing]
+    dist.broadcast_object_list(found)
+    return found[0]
 
 
 # Tensors.
@@ -191,6 +269,13 @@ def bare(model: nn.Module) -> nn.Module:
     """The network without `DistributedDataParallel`, which communicates in its `forward`."""
     inside = getattr(model, "_orig_mod", model)  # of a compiled module
     return inside.module if isinstance(inside, DistributedDataParallel) else model
+
+
+def communicates(model: nn.Module) -> bool:
+    """Whether the model's `forward` has collectives of its own: gathers, or copies buffers."""
+    inside = getattr(model, "_orig_mod", model)
+    copies = isinstance(inside, DistributedDataParallel) and any(True for _ in inside.buffers())
+    return copies or any(is_shard(parameter) for parameter in model.parameters())
 
 
 def is_shard(tensor: Tensor) -> bool:

@@ -184,7 +184,9 @@ class GroupDRO(Counted):
         sums = torch.zeros_like(self.frequencies).index_add(0, groups, losses.to(self.weights))
         counts = torch.bincount(groups, minlength=self.num_groups)
         if distributed.is_active():
-            sums, counts = _of_all_ranks(sums, counts)
+            sums, counts = _of_all_ranks(
+                distributed.counted(1) * sums, distributed.counted(1) * counts
+            )
         if self.estimate == "unbiased":
             return sums / (counts.sum() * self.frequencies)
         present = counts > 0

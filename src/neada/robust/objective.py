@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -188,18 +189,24 @@ class InputObjective(Counted, ABC):
         if self._all_but_last is not None:
             worst, loss = self._both_gradients(x_optimizer, params, inputs, targets, ids)
         else:
-            with distributed.together(params[0]):
+            with distributed.together(params[0], _num_samples(inputs)) as joint:
                 worst = self.perturb(inputs, targets, ids)
                 self.counters.check_budget()
+                apart = self._communicates
+                if not apart:
+                    loss = self._batch_loss(worst)
+            worst = replace(worst, share=joint.share)
+            if apart:
+                with distributed.together(params[0]):
+                    loss = self._batch_loss(worst)
             x_optimizer.zero_grad()
-            loss = self._batch_loss(worst)
-            model_backward(self.model, loss, params, self.grad_scaler)
+            model_backward(self.model, loss, params, self.grad_scaler, worst.share)
             self.counters.count("x", len(worst.inputs))
         value = loss.item()
         grad_sq_x = checked_norm(params, loss)
         calls_value = self.calls_value
         if isinstance(x_optimizer, PlayerOptimizer):
-            mean = distributed.average([], loss.detach())
+            mean = distributed.average([], worst.share * loss.detach())
             x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
         else:
             x_optimizer.step()
@@ -235,13 +242,13 @@ class InputObjective(Counted, ABC):
         before = (self.calls_y, self.calls_value, self.samples_y)
         like = inputs if isinstance(inputs, Tensor) else torch.zeros(())
         with (
-            distributed.together(like),
+            distributed.together(like, _num_samples(inputs)) as joint,
             self._climbed(inputs, targets, ids, self.inner) as (problem, samples, found),
         ):
             worst = samples.answer()
         if self.store is not None and ids is not None:
             self.store.put(ids, worst - problem.clean)
-        return self._perturbed(worst, problem, targets, found, before)
+        return self._perturbed(worst, problem, targets, found, before, joint.share)
 
     @contextmanager
     def _climbed(
@@ -256,23 +263,25 @@ class InputObjective(Counted, ABC):
             folded(model) if self._folds else nullcontext(model) as fast,
         ):
             clean = checked_inputs(inputs, self.bounds)
-            in_turns = distributed.is_active() and self._is_sharded
-            if in_turns:
+            is_sharded = distributed.is_active() and distributed.communicates(model)
+            if is_sharded:
                 self.counters.check_budget()
                 distributed.any_rank(False, clean)  # errors come before parameters are gathered
             against = self._against(fast, clean, targets) if loop.max_steps > 0 else None
             problem = self._problem(clean, against, partial(self._y_losses, fast))
-            start = self._start(problem, ids)
+            y, optimizer = self._begin(self._start(problem, ids))
+            tries_points = isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
             samples = Samples(
                 problem,
-                *self._begin(start),
+                y,
+                optimizer,
                 self.counters,
                 of_mean=self.inner.options.measure == "batch",
                 per_sample=self.per_sample,
                 trusts_first_step=self._is_default and self._first_step_fits,
                 gap=self._gap,
                 grad_scaler=self.grad_scaler,
-                in_turns=in_turns,
+                in_turns=is_sharded and (self.per_sample or tries_points),
             )
             yield problem, samples, loop.maximize(samples, self.outer_steps, self.counters)
             samples.wait()
@@ -294,21 +303,21 @@ class InputObjective(Counted, ABC):
         assert self._all_but_last is not None
         before = (self.calls_y, self.calls_value, self.samples_y)
         with (
-            distributed.together(params[0]),
+            distributed.together(params[0], _num_samples(inputs)) as joint,
             self._climbed(inputs, targets, ids, self._all_but_last) as (problem, samples, found),
         ):
             self.counters.check_budget(2)
         y = samples.y
-        x_optimizer.zero_grad()
-        with torch.enable_grad():
+        with distributed.together(params[0]), torch.enable_grad():
             losses = self._x_losses(self.model, y, problem.clean, targets)
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
-            y.grad = None
-            model_backward(self.model, values.mean(), params, self.grad_scaler, [y])
+        x_optimizer.zero_grad()
+        y.grad = None
+        model_backward(self.model, values.mean(), params, self.grad_scaler, joint.share, [y])
         self.counters.count("x", len(y))
-        if self.inner.options.measure != "batch" and y.grad is not None:
-            y.grad *= len(y)  # each sample maximizes its own value, not its share of the mean
+        if y.grad is not None:
+            y.grad *= samples.weight(joint.share)
         worst = y.detach().clone()
         grad_sq = samples.take(values.detach())
         samples.move()
@@ -316,7 +325,7 @@ class InputObjective(Counted, ABC):
         if self.store is not None and ids is not None:
             self.store.put(ids, samples.y.detach() - problem.clean)
         found = InnerResult(grad_sq, found.steps + 1, str(self.inner.stopping))
-        worse = self._perturbed(worst, problem, targets, found, before)
+        worse = self._perturbed(worst, problem, targets, found, before, joint.share)
         return worse, losses.mean().detach()
 
     def _perturbed(
@@ -326,6 +335,7 @@ class InputObjective(Counted, ABC):
         targets: Any,
         found: InnerResult,
         before: tuple[int, int, int],
+        share: float,
     ) -> Perturbed:
         """A perturbed batch with what it cost since the counters were as before."""
         distance_sq = problem.distances_sq(worst)
@@ -342,6 +352,7 @@ class InputObjective(Counted, ABC):
             self.samples_y - before[2],
             found.steps,
             found.reason,
+            share,
         )
 
     def joint(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Joint:
@@ -357,17 +368,21 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
-        clean = checked_inputs(inputs, self.bounds)
-        losses = partial(self._x_losses, self._bare_model())
-        problem = self._problem(clean, targets, losses)
-        y = self._start(problem, ids).requires_grad_()
+        like = next(self.model.parameters())
+        with distributed.together(like, _num_samples(inputs)) as ranks:
+            clean = checked_inputs(inputs, self.bounds)
+            losses = partial(self._x_losses, self._bare_model())
+            problem = self._problem(clean, targets, losses)
+            y = self._start(problem, ids).requires_grad_()
         penalty = self._penalty(problem.distances_sq(y.detach()).mean().item())
-        scale = math.sqrt(len(y))
+        share = ranks.share
+        scale = math.sqrt(len(y) / share) if share > 0.0 else 1.0
 
         def mean_value() -> Tensor:
             scaled = y * 1.0
             scaled.register_hook(lambda g: g * scale)  # type: ignore[no-untyped-call]
-            return problem.values(scaled).mean()
+            value = problem.values(scaled).mean()
+            return value if share == 1.0 else share * value
 
         def finish() -> tuple[float, float]:
             if self.store is not None and ids is not None:
@@ -379,16 +394,20 @@ class InputObjective(Counted, ABC):
     def loss(self, worst: Perturbed, *, advance: bool = True) -> Tensor:
         """The mean loss of a perturbed batch, with its graph: call `backward` on it.
 
-        The penalty is left out, since it does not depend on the parameters.
+        The penalty is left out, since it does not depend on the parameters. Where ranks have
+        batches of different sizes, it is multiplied by the share of this rank: averaged over the
+        ranks, gradients are then those of the joint batch.
 
         Args:
             worst: What `perturb` returned.
             advance: Count this as an outer step. When several batches are accumulated for one step
                 of the optimizer, pass False for all but the last.
         """
-        loss = self._mean_loss(worst)
+        self.counters.check_budget()
+        self.counters.count("x", len(worst.inputs))
+        loss = self._batch_loss(worst)
         self.outer_steps += int(advance)
-        return loss
+        return loss if worst.share == 1.0 else worst.share * loss
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, t among them, what the inner loop carries on, and the store's state."""
@@ -477,16 +496,11 @@ class InputObjective(Counted, ABC):
         return distributed.bare(self.model)
 
     @property
-    def _is_sharded(self) -> bool:
-        return any(distributed.is_shard(parameter) for parameter in self.model.parameters())
+    def _communicates(self) -> bool:
+        return distributed.is_active() and distributed.communicates(self.model)
 
     def _losses(self, model: Network, inputs: Tensor, targets: Any) -> Tensor:
         return sample_losses(self._sample_loss(model(inputs), targets), len(inputs))
-
-    def _mean_loss(self, worst: Perturbed) -> Tensor:
-        self.counters.check_budget()
-        self.counters.count("x", len(worst.inputs))
-        return self._batch_loss(worst)
 
     def _trial_loss(self, worst: Perturbed) -> Tensor:
         """The loss at a point that the model's optimizer only tries."""
@@ -494,7 +508,12 @@ class InputObjective(Counted, ABC):
             self.counters.check_budget()
         self.calls_value += 1
         with torch.no_grad():
-            return distributed.average([], self._batch_loss(worst))
+            return distributed.average([], worst.share * self._batch_loss(worst))
 
     def _batch_loss(self, worst: Perturbed) -> Tensor:
         return self._x_losses(self.model, worst.inputs, worst.clean, worst.targets).mean()
+
+
+def _num_samples(inputs: object) -> int:
+    """How many there are; what is wrong with them is said elsewhere."""
+    return len(inputs) if isinstance(inputs, Tensor) and inputs.dim() > 0 else 1

@@ -249,6 +249,7 @@ def model_backward(
     loss: Tensor,
     params: list[Tensor],
     scaler: torch.amp.GradScaler | None,
+    share: float,
     others: Sequence[Tensor] = (),
 ) -> None:
     """Leave the gradient of a batch's loss in the parameters: of all ranks, if there are several.
@@ -258,11 +259,12 @@ def model_backward(
         loss: Of this rank's batch.
         params: The parameters.
         scaler: Of the loss.
+        share: What the loss of this rank is multiplied by, see `distributed.Meeting`.
         others: More tensors whose gradients are wanted, those of this rank.
     """
     if not distributed.is_active():
         _check_loss(loss)
-    backward(loss, [*params, *others], scaler)
+    backward(loss if share == 1.0 else share * loss, [*params, *others], scaler)
     wrapped = distributed.wrapped_parameters([model])
     own = [p for p in params if id(p) not in wrapped and not distributed.is_shard(p)]
     if distributed.is_active() and own:

@@ -91,6 +91,7 @@ class Perturbed:
         samples_y: Samples that those gradients looked at.
         inner_steps: Steps that were taken.
         stop_reason: Why there were no more.
+        share: With a process group the number of samples, divided by its mean over the ranks.
     """
 
     inputs: Tensor
@@ -104,6 +105,7 @@ class Perturbed:
     samples_y: int
     inner_steps: int
     stop_reason: str
+    share: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,11 @@ class Samples:
         self._in_turns = in_turns
         self._whole = (problem, y)
         self._num_samples = len(y)
+        # What the sum over the samples is divided by where y maximizes the mean of all ranks.
+        self._num_joint: float = len(y)
+        if of_mean and distributed.is_active():
+            num_mean = distributed.mean(distributed.counted(len(y)), y)
+            self._num_joint = num_mean * distributed.num_ranks()
         self._values = y.new_empty(0)
         self._moved = True  # since the values were evaluated
         # Once samples have left: where they ended, and the places of the others in the batch.
@@ -82,7 +87,7 @@ class Samples:
             values = self._problem.values(self._y)
             if not values.requires_grad:
                 raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
-            total = values.mean() if self._of_mean else values.sum()
+            total = self._total(values)
             self._y.grad = None
             backward(total, [self._y], self._grad_scaler)
         return self.take(values.detach())
@@ -132,8 +137,20 @@ class Samples:
         return measured
 
     def agreed(self, grad_sq: Scalar) -> Scalar:
-        """The mean over the ranks, unless samples stop one by one."""
-        return grad_sq if isinstance(grad_sq, Tensor) else distributed.mean(grad_sq, self._y)
+        """That of the samples of all ranks, unless samples stop one by one."""
+        if isinstance(grad_sq, Tensor) or not distributed.is_active():
+            return grad_sq
+        if self._of_mean:  # the squared norm of a gradient that is spread over the ranks
+            own = grad_sq * distributed.counted(1)
+            return distributed.num_ranks() * distributed.mean(own, self._y)
+        num_counted = distributed.counted(self._num_samples)
+        return distributed.mean(grad_sq, self._y, weight=num_counted)
+
+    def weight(self, share: float) -> float:
+        """The factor from y's gradient of this rank's share of the mean to the one that moves y."""
+        if self._of_mean or share == 0.0:
+            return 1.0 / distributed.num_ranks()
+        return self._num_samples / share  # each sample maximizes its own value
 
     def move(self) -> None:
         """One step of the optimizer with the gradient in `y.grad`."""
@@ -148,8 +165,13 @@ class Samples:
     def _objective(self, values: Tensor) -> Tensor:
         """What the optimizer maximizes, of the values of the samples: one number, or one each."""
         if self._optimizer.param_groups[0]["rowwise"]:
-            return values / self._num_samples if self._of_mean else values
-        return values.mean() if self._of_mean else values.sum()
+            return values / self._num_joint if self._of_mean else values
+        return self._total(values)
+
+    def _total(self, values: Tensor) -> Tensor:
+        if not self._of_mean:
+            return values.sum()
+        return values.sum() / self._num_joint if distributed.is_active() else values.mean()
 
     def _values_only(self) -> Tensor:
         self._counters.check_budget()
