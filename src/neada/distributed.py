@@ -23,8 +23,11 @@ __all__ = [
     "bare",
     "communicates",
     "counted",
+    "exchange",
     "from_first",
     "gather",
+    "gather_numbers",
+    "gather_on_first",
     "idle",
     "is_active",
     "is_of_all_ranks",
@@ -260,6 +263,42 @@ def average(tensors: Sequence[Tensor], value: Tensor, error: Exception | None = 
     for tensor, piece in zip(tensors, pieces, strict=False):
         tensor.copy_(piece.view_as(tensor))
     return pieces[-1].view_as(value).to(value.dtype)
+
+
+def gather_numbers(numbers: Sequence[float], like: Tensor) -> list[list[float]]:
+    """Some numbers of every rank, in the order of the ranks."""
+    own = torch.tensor(numbers, dtype=torch.float64, device=like.device)
+    if not is_active():
+        return [own.tolist()]
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, own)
+    return [each.tolist() for each in found]
+
+
+def exchange(rows: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[int]]:
+    """Send rows to the ranks: the first ones to rank 0, and so on.
+
+    Args:
+        rows: On the cpu, with a backend that communicates from there.
+        counts: How many go to each rank.
+
+    Returns:
+        The rows that came, those of rank 0 first, and how many came from each rank.
+    """
+    incoming = torch.empty(dist.get_world_size(), dtype=torch.int64)
+    dist.all_to_all_single(incoming, torch.tensor(counts))
+    arrived = incoming.tolist()
+    received = rows.new_empty((sum(arrived), *rows.shape[1:]))
+    dist.all_to_all_single(received, rows.contiguous(), arrived, list(counts))
+    return received, arrived
+
+
+def gather_on_first(tensor: Tensor) -> list[Tensor]:
+    """The tensors of all ranks, whose lengths may differ, on rank 0; an empty list elsewhere."""
+    counts = [0] * dist.get_world_size()
+    counts[0] = len(tensor)
+    received, arrived = exchange(tensor, counts)
+    return list(torch.split(received, arrived)) if rank() == 0 else []
 
 
 # Wrappers.

@@ -191,14 +191,10 @@ class PerturbationStore:
         self.path = None if path is None else Path(path)
         self.num_kept = num_kept
         self._shape = (num_samples, *self.sample_shape)
-        self._journals: list[Journal] = []
-        self._pending: Journal | None = None
-        self.generation = 0
         self._base: _Array
-        if self.path is None:
-            self._base = np.zeros(self._shape, dtype=_DTYPES[dtype])
-        else:
-            self._open(self.path)
+        self._journals: list[Journal]
+        self._pending: Journal | None
+        self.reopen()
 
     def get(self, ids: Tensor) -> Tensor:
         """The perturbations of some samples, one row each, on the cpu."""
@@ -279,6 +275,14 @@ class PerturbationStore:
             self.generation -= 1
 
     # The file and its journals.
+
+    def reopen(self) -> None:
+        """Forget what is known and look at the file; without one, all perturbations are zero."""
+        self._journals, self._pending, self.generation = [], None, 0
+        if self.path is None:
+            self._base = np.zeros(self._shape, dtype=_DTYPES[self.dtype])
+        else:
+            self._open(self.path)
 
     def _open(self, path: Path) -> None:
         expected = _DTYPES[self.dtype]
