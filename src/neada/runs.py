@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from neada import devices
 from neada.checks import check_number
 from neada.files import (
     append_lines,
@@ -48,14 +49,9 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "devices": _devices(),
+        "devices": devices.descriptions(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
     }
-
-
-def _devices() -> list[str]:
-    accelerators = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return ["cpu", *accelerators]
 
 
 def _version(package: str) -> str:

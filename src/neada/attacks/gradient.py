@@ -75,6 +75,7 @@ def look_up(
 
 def _judge(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
     outputs = model(points)
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # under autocast
     has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
     if has_classes and len(targets) and not 0 <= targets.min() <= targets.max() < outputs.shape[1]:
         raise ValueError(

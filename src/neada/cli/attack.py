@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,13 @@ from neada.cli.arguments import (
     refusals,
 )
 from neada.files import encode
-from neada.training.config import Option
+from neada.training.config import Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from neada.attacks import RobustAccuracy
+    from neada.data import Dataset
     from neada.training import TrainedRun
 
 __all__ = ["add_attack", "add_certify"]
@@ -39,7 +41,8 @@ def add_attack(parser: Parser) -> None:
         "  neada attack runs/adam\n"
         "  neada attack runs/adam --attack fgsm,pgd --eps 0.02,0.05,0.1 --json\n"
         "  neada attack runs/adam --attack pgd --norm l2 --eps 0.5,1 --steps 50 --restarts 3\n"
-        "  neada attack runs/adam --attack ensemble --eps 0.1 --samples 200"
+        "  neada attack runs/adam --attack ensemble --eps 0.1 --samples 200\n"
+        "  neada attack runs/adam --data mine.npz --device cuda"
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
     names = ", ".join(tables.ATTACKS)
@@ -60,8 +63,16 @@ def add_attack(parser: Parser) -> None:
 
 
 def _add_part_options(parser: Parser) -> None:
+    known = {option.name: option for option in options_of(TrainConfig)}
+    words = "other data with such inputs and classes: a name, or an .npz file (default: the run's)"
+    add_flag(parser, known["data"]._replace(words=words, default=None))
+    for name in ("data_folder", "data_seed"):
+        add_flag(
+            parser, known[name]._replace(words=f"{known[name].words}, with --data"), or_none=True
+        )
     add_flag(parser, Option("part", "of the data", "test", str))
     add_flag(parser, Option("samples", "only the first so many", None, int))
+    add_flag(parser, known["device"])
 
 
 def _attack(args: argparse.Namespace) -> int:
@@ -103,6 +114,7 @@ def _attack(args: argparse.Namespace) -> int:
         first = next(iter(results.values()))
         facts = {
             "run": str(run.folder),
+            "data": run.data.name,
             "part": args.part,
             "norm": norm,
             "num_samples": first.num_samples,
@@ -166,7 +178,8 @@ def _certify(args: argparse.Namespace) -> int:
         objective = neada.robust.WRM(run.model, cross_entropy, gamma, bounds=bounds)
         found = neada.robust.certificate(objective, batches, rho=args.rho)
     if args.json:
-        facts = {"run": str(run.folder), "part": args.part, **dataclasses.asdict(found)}
+        about = {"run": str(run.folder), "data": run.data.name, "part": args.part}
+        facts = {**about, **dataclasses.asdict(found)}
         print(json.dumps(encode(facts), indent=2))
         return 0
     print(f"{found.kind}: the mean loss is at most {found.value:.4g}")
@@ -181,10 +194,25 @@ def _certify(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
     """The run, and the samples to look at."""
+    from neada import devices
     from neada.training.evaluation import chunks
 
-    with plain_warnings(), refusals():
-        run = neada.training.open_run(args.run)
+    with plain_warnings(), refusals(["device"]):
+        data = _own_data(args)
+        if data is not None:
+            warnings.filterwarnings("ignore", message="the data are not those")
+        run = neada.training.open_run(args.run, data=data, device=args.device)
     check_choice("--part", args.part, run.data.splits)
-    inputs, targets = run.data.splits[args.part]
-    return run, list(chunks(inputs[: args.samples], targets[: args.samples]))
+    device = devices.of_module(run.model)
+    inputs, targets = (part[: args.samples].to(device) for part in run.data.splits[args.part])
+    return run, list(chunks(inputs, targets))
+
+
+def _own_data(args: argparse.Namespace) -> "Dataset | None":
+    """The data that were asked for instead of those of the run."""
+    if args.data is not None:
+        return neada.data.load(args.data, folder=args.data_folder, seed=args.data_seed or 0)
+    for name in ("data_folder", "data_seed"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} is for other data: add --data")
+    return None

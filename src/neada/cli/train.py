@@ -21,7 +21,7 @@ from neada.cli.arguments import (
     refusals,
 )
 from neada.files import encode
-from neada.training.config import GROUPS, Option, TrainConfig, options_of
+from neada.training.config import GROUPS, OF_THE_MACHINE, Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
     from neada.training import Progress, TrainResult
@@ -41,6 +41,7 @@ examples:
   neada train --data synthetic --lr-x 0.01 --lr-y 0.08 --max-calls 7900 --out runs/synthetic
   neada train --data mnist --data-folder ~/mnist --method gdmax --eval-samples 1000
   neada train --objective adversarial --eps 0.1 --attack pgd
+  neada train --device cuda:1 --precision bf16 --compile
   neada train --out runs/synthetic --resume             go on with a run that was interrupted
 
 exit codes:
@@ -115,11 +116,12 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
 
 
 def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
-    """The config of a run to go on with; what was given besides must agree with it."""
+    """The config of a run to go on with; what was given must agree, the machine's part aside."""
     try:
         config = TrainConfig.from_dict(neada.runs.Run(folder).config())
     except (TypeError, ValueError) as error:
         raise UsageError(f"{folder} holds no training run: {error}") from None
+    of_the_machine = {name: given.pop(name) for name in OF_THE_MACHINE if name in given}
     for name, value in given.items():
         known = getattr(config, name)
         if known != value:
@@ -127,7 +129,7 @@ def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
                 f"--{name.replace('_', '-')} is {value}, but the run in {folder} was started with "
                 f"{known}: leave it out, or start a new run"
             )
-    return config
+    return dataclasses.replace(config, **of_the_machine)
 
 
 def _words(at: "Progress") -> str:

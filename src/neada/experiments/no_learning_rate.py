@@ -123,6 +123,7 @@ def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None
 def run(config: Config, run: Run, progress: Progress) -> None:
     """Train, and attack at the end."""
     asked = TrainConfig(
+        device="cpu",
         data="digits",
         data_seed=config.seed,
         model="small-cnn",

@@ -61,6 +61,7 @@ def training(config: Any, **others: Any) -> TrainConfig:
         others: Fields of the training that only one of them has.
     """
     return TrainConfig(
+        device="cpu",
         method=config.method,
         x_optimizer="adam",
         y_optimizer="adam",

@@ -74,9 +74,12 @@ class BallObjective(InputObjective):
         return ball(self.eps, center=clean, per_sample=True)
 
     def _cold_start(self, clean: Tensor, region: Set | None) -> Tensor:
-        if self.inner.options.start == "random" and region is not None:
+        if self.inner.options.start != "random" or region is None:
+            return clean.clone()
+        if self.generator is None or self.generator.device == clean.device:
             return region.sample(clean, self.generator)
-        return clean.clone()
+        there = clean.to(self.generator.device)
+        return self._region(there).sample(there, self.generator).to(clean.device)
 
     def _relative_gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
         gaps = region.linear_gap(y, gradient, rowwise=True)

@@ -139,7 +139,9 @@ class TRADES(BallObjective):
         unmoved = (start == problem.clean).flatten(1).all(1)
         if problem.region is None or not unmoved.any():
             return start
-        noise = torch.empty_like(start).normal_(0.0, _NOISE, generator=self.generator)
+        place = start.device if self.generator is None else self.generator.device
+        noise = torch.empty_like(start, device=place)
+        noise = noise.normal_(0.0, _NOISE, generator=self.generator).to(start.device)
         noise[~unmoved] = 0.0
         return problem.region.project_(start + noise)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from neada import tables
 from neada.checks import check_choice, check_number
 
-__all__ = ["GROUPS", "DataOptions", "Option", "TrainConfig", "options_of"]
+__all__ = ["GROUPS", "OF_THE_MACHINE", "DataOptions", "Option", "TrainConfig", "options_of"]
 
 
 class Option(NamedTuple):
@@ -265,11 +265,24 @@ class EvaluationOptions:
 class MachineOptions:
     """The machine."""
 
+    device: str = option(
+        "auto",
+        "where to compute: cpu, cuda, cuda:1, xpu and so on; auto is the accelerator, or cpu "
+        "without one",
+    )
+    precision: Literal["fp32", "bf16"] = option(
+        "fp32", "of the network's evaluations; bf16 is torch.autocast"
+    )
+    compile: bool = option(False, "compile the network with torch.compile; takes a while at first")
     channels_last: bool | None = option(
         None, "memory layout of images (default: yes for the model cnn, which it makes faster)"
     )
     seed: int = option(0, "seed of initialization, batches and all else", least=0, most=2**63 - 1)
     threads: int | None = option(None, "threads of torch (default: as they are)")
+
+
+OF_THE_MACHINE = ("device", "compile", "threads")
+"""Fields that may change when a run goes on: they say how it is computed, not what."""
 
 
 GROUPS = (

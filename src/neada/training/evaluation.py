@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from neada import attacks, tables
+from neada import attacks, devices, tables
 from neada.attacks.gradient import evaluating
 from neada.data import Dataset
 from neada.training.config import TrainConfig
@@ -129,8 +129,10 @@ def chunks(
 def _worst_group(
     model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], groups: Tensor
 ) -> float:
+    device = devices.of_module(model)
     with evaluating(model), torch.no_grad():
-        right = torch.cat([model(inputs).argmax(1) == targets for inputs, targets in batches])
+        found = [(model(inputs.to(device)).argmax(1).cpu(), targets) for inputs, targets in batches]
+    right = torch.cat([classes == targets for classes, targets in found])
     totals = torch.bincount(groups)
     hits = torch.bincount(groups[right], minlength=len(totals))
     present = totals > 0

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from neada import data as datasets
-from neada import models, tables
+from neada import devices, models, tables
+from neada.attacks.gradient import evaluating
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.runs import Checkpoints, Run
@@ -89,15 +90,19 @@ def train(
     folder = None if folder is None else Path(folder)
     if config.warm_start == "disk" and folder is None:
         raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
+    device = devices.choose(config.device)
+    model.to(device)
     with (
         _own_threads(config.threads),
-        torch.random.fork_rng(devices=[]),
+        devices.seeded(device, config.seed),
         listening(active=folder is not None) as stop,
         contextlib.closing(
             Record(config, folder, resume=resume, overwrite=overwrite, tensorboard=tensorboard)
         ) as record,
     ):
-        torch.default_generator.manual_seed(config.seed)
+        if config.compile:
+            with evaluating(model):
+                devices.compile_in_place(model, data.inputs_train[:2].to(device))
         game = make_game(config, model, data)
         groups = groups_of(data)
         batches = Batches(
@@ -117,10 +122,10 @@ def train(
             check_finite(model)
             game.commit()
             return {
-                "model": model.state_dict(),
-                "game": game.state_dict(),
+                "model": devices.on_cpu(model.state_dict()),
+                "game": devices.on_cpu(game.state_dict()),
                 "batches": batches.state_dict(),
-                "rng": torch.get_rng_state(),
+                "rng": devices.rng_state(device),
                 "meter": meter.state_dict(),
                 "num_rows": rows_due.num_passed,
                 "num_evaluations": evaluations_due.num_passed,
@@ -128,6 +133,8 @@ def train(
                 "complete": complete,
                 "threads": torch.get_num_threads(),
                 "data": dict(data.checksums),
+                "input_shape": list(data.input_shape),
+                "num_classes": data.num_classes,
             }
 
         def ended(status: TrainStatus, message: str) -> TrainResult:
@@ -144,12 +151,13 @@ def train(
             saved = record.state
             game.load_state_dict(saved["game"])
             batches.load_state_dict(saved["batches"])
-            torch.set_rng_state(saved["rng"])
+            devices.set_rng_state(device, saved["rng"])
             meter.load_state_dict(saved["meter"])
             rows_due.num_passed = saved["num_rows"]
             evaluations_due.num_passed = saved["num_evaluations"]
             used_up, complete = saved["used_up"], saved["complete"]
-            torch.set_num_threads(saved["threads"])
+            if config.threads is None:
+                torch.set_num_threads(saved["threads"])
         first_part = _part(config, game, batches)
         began = time.perf_counter()
         endless = batches.endless()
@@ -163,7 +171,10 @@ def train(
                 if done or rows_due.is_due(*at) or evaluations_due.is_due(*at):
                     found: list[dict[str, float]] = []
                     if done or evaluations_due.is_due(*at):
-                        with contextlib.suppress(Interrupted):
+                        with (
+                            contextlib.suppress(Interrupted),
+                            devices.autocast(device, config.precision),
+                        ):
                             found = evaluations(config, model, data, done, stop)
                             accuracy = found[-1]["test_clean"]
                     if not stop.asked or found:
@@ -189,9 +200,11 @@ def train(
 
                 # A batch: the adversary, then the model.
                 inputs, targets, ids, group_ids = next(endless)
+                batch = (inputs.to(device), targets.to(device), ids, group_ids.to(device))
                 try:
                     for _ in range(game.replays):
-                        info = game.step(inputs, targets, ids, group_ids)
+                        with devices.autocast(device, config.precision):
+                            info = game.step(*batch)
                         meter.add(info)
                 except BudgetExhausted:
                     used_up = True
@@ -269,17 +282,23 @@ class TrainedRun:
 
 
 def open_run(
-    folder: Path | str, *, model: nn.Module | None = None, data: Dataset | None = None
+    folder: Path | str,
+    *,
+    model: nn.Module | None = None,
+    data: Dataset | None = None,
+    device: str = "cpu",
 ) -> TrainedRun:
     """Open a folder that `train` wrote.
 
     Args:
         folder: The run.
         model: A network to load the weights into, if it was one's own.
-        data: The data, if they were one's own.
+        data: The data, if they were one's own; or others with such inputs and as many classes.
+        device: Where the model is put, as in `TrainConfig`.
 
     Raises:
-        ValueError: The folder holds no training run, or none with a checkpoint.
+        ValueError: The folder holds no training run, or none with a checkpoint; or the data do not
+            fit it, or there is no such device.
     """
     folder = Path(folder)
     try:
@@ -292,6 +311,7 @@ def open_run(
     if state is None:
         raise ValueError(f"{folder} has no checkpoint yet: train first")
     data = load_data(config) if data is None else data
+    _check_fit(folder, state, data)
     if dict(data.checksums) != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     model = make_model(config, data) if model is None else model
@@ -302,4 +322,18 @@ def open_run(
             f"the weights in {folder} are of another model than its config and the data make: give "
             "the data and the model that it was trained with"
         ) from None
+    model.to(devices.choose(device))
     return TrainedRun(config, data, model.eval(), state["complete"], folder)
+
+
+def _check_fit(folder: Path, state: dict[str, Any], data: Dataset) -> None:
+    """Raise unless data have the inputs and classes that a run was trained with."""
+    if "num_classes" not in state:
+        return  # an earlier version wrote it: the weights will say
+    shape, num_classes = tuple(state["input_shape"]), state["num_classes"]
+    if (data.input_shape, data.num_classes) != (shape, num_classes):
+        raise ValueError(
+            f"{data.name} has inputs of shape {data.input_shape} in {data.num_classes} classes, "
+            f"but the run in {folder} was trained on inputs of shape {shape} in {num_classes}: "
+            "give data like those"
+        )

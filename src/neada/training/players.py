@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import robust, stopping, tables
+from neada import devices, robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
 from neada.optim.constrain import constrain
@@ -186,7 +186,7 @@ class Together(Game):
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
         super().__init__(config, model, data)
         self._params = [p for p in model.parameters() if p.requires_grad]
-        self.stepper = self._stepper(torch.zeros(1), None, 1.0)
+        self.stepper = self._stepper(torch.zeros(1, device=devices.of_module(model)), None, 1.0)
 
     @property
     def counters(self) -> Counters:
@@ -228,7 +228,7 @@ class Together(Game):
 
 def make_wrm(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.WRM:
     """The adversary pays for what it perturbs."""
-    return robust.WRM(model, _LOSS, config.gamma, **_perturbing(config, data))
+    return robust.WRM(model, _loss, config.gamma, **_perturbing(config, data))
 
 
 def make_adversarial(
@@ -236,7 +236,7 @@ def make_adversarial(
 ) -> robust.AdversarialTraining:
     """The adversary perturbs within a distance."""
     objective = robust.AdversarialTraining(
-        model, _LOSS, config.eps, config.norm, **_perturbing(config, data)
+        model, _loss, config.eps, config.norm, **_perturbing(config, data)
     )
     if config.random_start:
         objective.generator = torch.Generator().manual_seed(config.seed)
@@ -246,7 +246,7 @@ def make_adversarial(
 def make_trades(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.TRADES:
     """The adversary perturbs within a distance so that the outputs change."""
     objective = robust.TRADES(
-        model, _LOSS, config.eps, config.norm, beta=config.beta, **_perturbing(config, data)
+        model, _loss, config.eps, config.norm, beta=config.beta, **_perturbing(config, data)
     )
     objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
@@ -264,7 +264,7 @@ def make_group(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.G
     make = _adversary(config)
     return robust.GroupDRO(
         model,
-        _LOSS,
+        _loss,
         num_groups,
         regularizer=None if config.regularizer == "none" else config.regularizer,
         strength=config.strength,
@@ -282,7 +282,10 @@ def groups_of(data: Dataset, part: str = "train") -> Tensor:
     return data.splits[part][1] if given is None else given
 
 
-_LOSS = nn.functional.cross_entropy
+def _loss(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy, in float32 also where the network was evaluated in half precision."""
+    wide = torch.promote_types(outputs.dtype, torch.float32)
+    return nn.functional.cross_entropy(outputs.to(wide), targets, reduction=reduction)
 
 
 def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:

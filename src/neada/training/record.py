@@ -20,7 +20,7 @@ from neada import files
 from neada.robust import RobustInfo
 from neada.runs import Checkpoints, Run
 from neada.tensors import NonFiniteGradient
-from neada.training.config import TrainConfig
+from neada.training.config import OF_THE_MACHINE, TrainConfig, options_of
 from neada.training.players import STORE_FILE
 
 __all__ = [
@@ -432,9 +432,12 @@ def _check_same(run: Run, fields: dict[str, Any]) -> None:
     except ValueError:
         raise ValueError(f"{run.folder / 'config.json'} cannot be read: start again") from None
     wanted = files.decode(files.encode(fields))
-    for name in sorted(known.keys() | wanted.keys()):
-        if known.get(name) != wanted.get(name):
+    # An option that there was not yet when the run was started had no other value than this.
+    defaults = {option.name: option.default for option in options_of(TrainConfig)}
+    for name in sorted((known.keys() | wanted.keys()) - set(OF_THE_MACHINE)):
+        found = known.get(name, defaults.get(name))
+        if found != wanted.get(name):
             raise ValueError(
-                f"the run in {run.folder} has {name} = {known.get(name)!r}, not "
+                f"the run in {run.folder} has {name} = {found!r}, not "
                 f"{wanted.get(name)!r}: resume it with the config it was started with"
             )
