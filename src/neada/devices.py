@@ -19,6 +19,7 @@ __all__ = [
     "choose",
     "compile_in_place",
     "descriptions",
+    "make_current",
     "of_module",
     "on_cpu",
     "rng_state",
@@ -87,6 +88,12 @@ def _knows_float64(device: torch.device) -> bool:
         return torch.ones(2, dtype=torch.float64, device=device).sum().item() == 2.0
     except (RuntimeError, TypeError):
         return False
+
+
+def make_current(device: torch.device) -> None:
+    """Let an accelerator be the one that torch means where none is named."""
+    if device.index is not None:
+        torch.accelerator.set_device_index(device.index)
 
 
 def descriptions() -> list[str]:

@@ -22,6 +22,7 @@ __all__ = [
     "average",
     "bare",
     "communicates",
+    "copy_from_first",
     "counted",
     "exchange",
     "from_first",
@@ -263,6 +264,13 @@ def average(tensors: Sequence[Tensor], value: Tensor, error: Exception | None = 
     for tensor, piece in zip(tensors, pieces, strict=False):
         tensor.copy_(piece.view_as(tensor))
     return pieces[-1].view_as(value).to(value.dtype)
+
+
+def copy_from_first(tensors: Iterable[Tensor]) -> None:
+    """Give tensors the values that they have on rank 0."""
+    if is_active():
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), 0)
 
 
 def gather_numbers(numbers: Sequence[float], like: Tensor) -> list[list[float]]:

@@ -31,10 +31,13 @@ class Batches:
         drop_last: Leave out a last batch that is smaller.
         start: The epoch and the batch to begin with, from 0.
         extras: More tensors to yield rows of, such as group ids.
+        part: Yield only one part of every batch: its number from 0, and of how many.
 
     Attributes:
         epoch: The epoch of the next batch.
         batch: Its number within the epoch.
+        part_is_empty: Whether the part of the last batch has no samples of its own; the batch's
+            first one stands in.
 
     Example:
         >>> import torch
@@ -60,6 +63,7 @@ class Batches:
         drop_last: bool = False,
         start: tuple[int, int] = (0, 0),
         extras: Sequence[Tensor] = (),
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self._tensors = (inputs, targets, *extras)
         self._size = _check_tensors(self._tensors)
@@ -76,6 +80,8 @@ class Batches:
                 f"drop_last leaves no batch of {batch_size} in {self._size} samples; lower "
                 "batch_size"
             )
+        self._part = part
+        self.part_is_empty = False
         self._order: tuple[int, Tensor] | None = None
         self.seek(*start)
 
@@ -139,13 +145,20 @@ class Batches:
 
     def _next(self) -> tuple[Tensor, ...]:
         begin = self.batch * self.batch_size
-        ids = self._permutation()[begin : begin + self.batch_size].clone()
+        ids = self._own(self._permutation()[begin : begin + self.batch_size]).clone()
         inputs, targets, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
         # Before the batch is handed out, so that a position saved while it is used is the next one.
         self.batch += 1
         if self.batch == self._num_batches:
             self.epoch, self.batch = self.epoch + 1, 0
         return (inputs, targets, ids, *extras)
+
+    def _own(self, ids: Tensor) -> Tensor:
+        """The part of a batch that is yielded; parts differ by one sample at most."""
+        place, num_parts = self._part
+        begin, end = (len(ids) * i // num_parts for i in (place, place + 1))
+        self.part_is_empty = begin == end
+        return ids[:1] if self.part_is_empty else ids[begin:end]
 
     def _permutation(self) -> Tensor:
         """The order of the present epoch, made once."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from neada import attacks, devices, tables
+from neada import attacks, devices, distributed, tables
 from neada.attacks.gradient import evaluating
 from neada.data import Dataset
 from neada.training.config import TrainConfig
@@ -79,23 +79,27 @@ def evaluate(
     Raises:
         Interrupted: `interrupted` said so.
     """
+    has_groups = tables.OBJECTIVES[config.objective].has_groups
+    counts: list[Tensor] = []
+    with distributed.together(torch.zeros(())):
+        for part, (inputs, targets) in data.splits.items():
+            if part == "train":
+                continue
+            own = slice(distributed.rank(), num_samples, distributed.num_ranks())
+            inputs, targets = inputs[own], targets[own]
+            counts.append(_num_right(config, model, data, inputs, targets, interrupted))
+            if has_groups:
+                groups = groups_of(data, part)
+                batches = chunks(inputs, targets, interrupted)
+                counts.append(_by_group(model, batches, groups[own], int(groups.max()) + 1))
+    of_ranks = zip(*distributed.gather(counts), strict=True)
     found: list[float] = []
-    for part, (inputs, targets) in data.splits.items():
-        if part == "train":
-            continue
-        inputs, targets = inputs[:num_samples], targets[:num_samples]
-        accuracy = attacks.robust_accuracy(
-            model,
-            chunks(inputs, targets, interrupted),
-            config.attack,
-            config.eval_eps,
-            norm=config.eval_norm,
-            bounds=data.bounds if config.eval_clip else None,
-        )
-        found += [accuracy.clean, *accuracy.attacked.values()]
-        if tables.OBJECTIVES[config.objective].has_groups:
-            groups = groups_of(data, part)[: len(inputs)]
-            found.append(_worst_group(model, chunks(inputs, targets, interrupted), groups))
+    for total in (torch.stack(each).sum(0) for each in of_ranks):
+        if total.dim() == 1:
+            found += [num_right / int(total[0]) for num_right in total[1:].tolist()]
+        else:
+            sizes, num_right = total[:, total[0] > 0]
+            found.append(float((num_right / sizes).min()))
     return dict(zip(accuracy_names(config, data), found, strict=True))
 
 
@@ -126,14 +130,38 @@ def chunks(
         yield batch
 
 
-def _worst_group(
-    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], groups: Tensor
-) -> float:
+def _num_right(
+    config: TrainConfig,
+    model: nn.Module,
+    data: Dataset,
+    inputs: Tensor,
+    targets: Tensor,
+    interrupted: Callable[[], bool],
+) -> Tensor:
+    """How many samples there are, and how many are right: clean, and at each eps."""
+    levels = dict.fromkeys(config.eval_eps)
+    if len(inputs) == 0:  # more ranks than samples
+        return torch.zeros(2 + len(levels), dtype=torch.int64)
+    accuracy = attacks.robust_accuracy(
+        model,
+        chunks(inputs, targets, interrupted),
+        config.attack,
+        config.eval_eps,
+        norm=config.eval_norm,
+        bounds=data.bounds if config.eval_clip else None,
+    )
+    shares = [accuracy.clean, *accuracy.attacked.values()]
+    num_samples = accuracy.num_samples
+    return torch.tensor([num_samples, *(round(share * num_samples) for share in shares)])
+
+
+def _by_group(
+    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], groups: Tensor, num_groups: int
+) -> Tensor:
+    """Two rows: how many samples every group has, and how many of them are right."""
     device = devices.of_module(model)
     with evaluating(model), torch.no_grad():
         found = [(model(inputs.to(device)).argmax(1).cpu(), targets) for inputs, targets in batches]
-    right = torch.cat([classes == targets for classes, targets in found])
-    totals = torch.bincount(groups)
-    hits = torch.bincount(groups[right], minlength=len(totals))
-    present = totals > 0
-    return float((hits[present] / totals[present]).min())
+    right = torch.cat([classes == targets for classes, targets in found]).nonzero().squeeze(1)
+    counts = [torch.bincount(groups[rows], minlength=num_groups) for rows in (slice(None), right)]
+    return torch.stack(counts)

@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,21 @@ import torch
 from torch import nn
 
 from neada import data as datasets
-from neada import devices, models, tables
+from neada import devices, distributed, models, tables
 from neada.attacks.gradient import evaluating
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.runs import Checkpoints, Run
+from neada.training import ranks
 from neada.training.config import TrainConfig
 from neada.training.evaluation import Interrupted, evaluations
-from neada.training.players import Game, groups_of, make_game
+from neada.training.players import groups_of, make_game
 from neada.training.record import (
     Meter,
     Progress,
     Record,
     Schedule,
+    Stop,
     TrainResult,
     TrainStatus,
     check_finite,
@@ -60,6 +63,10 @@ def train(
     signal (SIGINT, SIGTERM) asks to stop. A run that was killed at any moment and is resumed gives
     the same rows, times aside, and the same model as one that was left alone.
 
+    Under torchrun, or in a process group, the ranks train together: each has a part of every batch
+    and all return the same, rank 0 reads and writes the folder. A run can go on with another number
+    of ranks.
+
     Args:
         config: What to do.
         folder: Where to write the run; None writes nothing, and signals do what they always do.
@@ -85,139 +92,202 @@ def train(
         >>> result.calls, sorted(result.accuracies)
         (100, ['test_0.5', 'test_clean'])
     """
-    data = load_data(config) if data is None else data
-    model = make_model(config, data) if model is None else model
     folder = None if folder is None else Path(folder)
     if config.warm_start == "disk" and folder is None:
         raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
     device = devices.choose(config.device)
-    model.to(device)
-    with (
-        _own_threads(config.threads),
-        devices.seeded(device, config.seed),
-        listening(active=folder is not None) as stop,
-        contextlib.closing(
-            Record(config, folder, resume=resume, overwrite=overwrite, tensorboard=tensorboard)
-        ) as record,
-    ):
+    with ranks.met(device), _own_threads(config.threads):
+        data = ranks.first_then_others(partial(load_data, config)) if data is None else data
+        model = make_model(config, data) if model is None else model
+        model.to(device)
+        with (
+            devices.seeded(device, ranks.seed_of_rank(config.seed)),
+            listening(active=folder is not None) as stop,
+            contextlib.closing(
+                Record(config, folder, resume=resume, overwrite=overwrite, tensorboard=tensorboard)
+            ) as record,
+        ):
+            run = _Training(config, folder, model, data, device, record)
+            return run.go_on(stop, progress, checkpoint_seconds)
+
+
+class _Training:
+    """A training run that is begun, or taken up where its record ends.
+
+    Args:
+        config: What to do.
+        folder: Where the run is, or None.
+        model: The network, on the device.
+        data: What it is trained on.
+        device: Where it is trained.
+        record: What is there of the run.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path | None,
+        model: nn.Module,
+        data: Dataset,
+        device: torch.device,
+        record: Record,
+    ) -> None:
+        self.config, self.folder, self.device, self.record = config, folder, device, record
+        self.model, self.data = model, data
         if config.compile:
             with evaluating(model):
                 devices.compile_in_place(model, data.inputs_train[:2].to(device))
-        game = make_game(config, model, data)
-        groups = groups_of(data)
-        batches = Batches(
+        self.game = make_game(config, model, data)
+        self.batches = Batches(
             data.inputs_train,
             data.targets_train,
             config.batch_size,
             seed=config.seed,
-            extras=[groups],
+            extras=[groups_of(data)],
+            part=(distributed.rank(), distributed.num_ranks()),
         )
-        meter = Meter()
-        rows_due = Schedule(config.log_every, _ROWS)
-        evaluations_due = Schedule(config.eval_every, _EVALUATIONS)
-        used_up = complete = False
-        accuracy: float | None = None
-
-        def state() -> dict[str, Any]:
-            check_finite(model)
-            game.commit()
-            return {
-                "model": devices.on_cpu(model.state_dict()),
-                "game": devices.on_cpu(game.state_dict()),
-                "batches": batches.state_dict(),
-                "rng": devices.rng_state(device),
-                "meter": meter.state_dict(),
-                "num_rows": rows_due.num_passed,
-                "num_evaluations": evaluations_due.num_passed,
-                "used_up": used_up,
-                "complete": complete,
-                "threads": torch.get_num_threads(),
-                "data": dict(data.checksums),
-                "input_shape": list(data.input_shape),
-                "num_classes": data.num_classes,
-            }
-
-        def ended(status: TrainStatus, message: str) -> TrainResult:
-            counts = (game.calls, game.x_steps, record.elapsed())
-            return TrainResult(status, message, model, record.rows, *counts, folder)
-
-        if record.state is not None and record.state["data"] != dict(data.checksums):
+        self.meter = Meter()
+        self.rows_due = Schedule(config.log_every, _ROWS)
+        self.evaluations_due = Schedule(config.eval_every, _EVALUATIONS)
+        self.used_up = self.complete = False
+        saved = record.state
+        if saved is not None and saved["data"] != dict(data.checksums):
             raise ValueError("the data are not those that the run was started with")
-        if record.state is not None:
-            model.load_state_dict(record.state["model"])
+        if saved is not None:
+            model.load_state_dict(saved["model"])
         record.begin()
-        game.open(folder)
-        if record.state is not None:
-            saved = record.state
-            game.load_state_dict(saved["game"])
-            batches.load_state_dict(saved["batches"])
-            devices.set_rng_state(device, saved["rng"])
-            meter.load_state_dict(saved["meter"])
-            rows_due.num_passed = saved["num_rows"]
-            evaluations_due.num_passed = saved["num_evaluations"]
-            used_up, complete = saved["used_up"], saved["complete"]
-            if config.threads is None:
-                torch.set_num_threads(saved["threads"])
-        first_part = _part(config, game, batches)
+        with distributed.together(torch.zeros(())):
+            self.game.open(folder)
+            if saved is not None:
+                self._load(saved)
+        distributed.copy_from_first([*model.parameters(), *model.buffers()])
+
+    def _state(self) -> dict[str, Any]:
+        """What a checkpoint holds; the same on all ranks, apart from a store, which rank 0 has."""
+        check_finite(self.model)
+        self.game.commit()
+        return {
+            "model": devices.on_cpu(self.model.state_dict()),
+            "game": devices.on_cpu(self.game.state_dict()),
+            "batches": self.batches.state_dict(),
+            "rng": distributed.gather(devices.rng_state(self.device)),
+            "meter": self.meter.state_dict(),
+            "num_rows": self.rows_due.num_passed,
+            "num_evaluations": self.evaluations_due.num_passed,
+            "used_up": self.used_up,
+            "complete": self.complete,
+            "threads": torch.get_num_threads(),
+            "data": dict(self.data.checksums),
+            "input_shape": list(self.data.input_shape),
+            "num_classes": self.data.num_classes,
+        }
+
+    def _load(self, saved: dict[str, Any]) -> None:
+        self.game.load_state_dict(saved["game"])
+        self.batches.load_state_dict(saved["batches"])
+        states = saved["rng"] if isinstance(saved["rng"], list) else [saved["rng"]]
+        if distributed.rank() < len(states):  # a rank that is new begins with its seed
+            devices.set_rng_state(self.device, states[distributed.rank()])
+        self.meter.load_state_dict(saved["meter"])
+        self.rows_due.num_passed = saved["num_rows"]
+        self.evaluations_due.num_passed = saved["num_evaluations"]
+        self.used_up, self.complete = saved["used_up"], saved["complete"]
+        if self.config.threads is None:
+            torch.set_num_threads(saved["threads"])
+
+    def go_on(
+        self, stop: Stop, progress: Callable[[Progress], None] | None, checkpoint_seconds: float
+    ) -> TrainResult:
+        """Train to the end, or until somebody asks to stop."""
+        game, batches, record = self.game, self.batches, self.record
+        first_part = self._part()
         began = time.perf_counter()
         endless = batches.endless()
+        accuracy: float | None = None
         try:
-            while not complete:
-                part = _part(config, game, batches)
-                done = used_up or part >= 1.0
+            while not self.complete:
+                part = self._part()
+                done = self.used_up or part >= 1.0
+                heard, by_clock = ranks.agreed(stop.heard, record.is_due(checkpoint_seconds))
+                stop.agree(heard)
 
                 # A row, with an evaluation now and then and at the end.
                 at = (game.calls, part)
-                if done or rows_due.is_due(*at) or evaluations_due.is_due(*at):
+                if done or self.rows_due.is_due(*at) or self.evaluations_due.is_due(*at):
                     found: list[dict[str, float]] = []
-                    if done or evaluations_due.is_due(*at):
-                        with (
-                            contextlib.suppress(Interrupted),
-                            devices.autocast(device, config.precision),
-                        ):
-                            found = evaluations(config, model, data, done, stop)
+                    if done or self.evaluations_due.is_due(*at):
+                        with contextlib.suppress(Interrupted), self._autocast():
+                            found = evaluations(self.config, self.model, self.data, done, stop)
                             accuracy = found[-1]["test_clean"]
                     if not stop.asked or found:
-                        row = {"calls": game.calls, "x_steps": game.x_steps, "epoch": batches.epoch}
-                        means = meter.means()
-                        for accuracies in found or [{}]:
-                            seconds = round(record.elapsed(), 3)
-                            record.append({**row, **means, **accuracies, "seconds": seconds})
-                        rows_due.tick(*at)
-                        evaluations_due.tick(*at)
-                        complete = done
+                        self._write_row(found)
+                        self.rows_due.tick(*at)
+                        self.evaluations_due.tick(*at)
+                        self.complete = done
 
                 # A checkpoint: by the clock, after an epoch, at the end, before leaving.
                 epoch_ended = batches.batch == 0 and batches.epoch > 0
-                by_clock = record.since_saved() >= checkpoint_seconds
-                if complete or stop.asked or epoch_ended or by_clock:
-                    record.save(state())
-                if complete:
+                if self.complete or stop.asked or epoch_ended or by_clock:
+                    record.save(self._state())
+                if self.complete:
                     break
                 if stop.asked:
                     words = "interrupted; the checkpoint is written, resume goes on from here"
-                    return ended(TrainStatus.INTERRUPTED, words)
+                    return self._ended(TrainStatus.INTERRUPTED, words)
 
                 # A batch: the adversary, then the model.
                 inputs, targets, ids, group_ids = next(endless)
-                batch = (inputs.to(device), targets.to(device), ids, group_ids.to(device))
+                batch = (
+                    inputs.to(self.device),
+                    targets.to(self.device),
+                    ids,
+                    group_ids.to(self.device),
+                )
                 try:
                     for _ in range(game.replays):
-                        with devices.autocast(device, config.precision):
-                            info = game.step(*batch)
-                        meter.add(info)
+                        with self._autocast():
+                            info = ranks.joint_step(game, self.model, batch, batches.part_is_empty)
+                        self.meter.add(info)
                 except BudgetExhausted:
-                    used_up = True
+                    self.used_up = True
                     continue
                 if progress is not None:
-                    part = _part(config, game, batches)
+                    part = self._part()
                     pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
                     counts = (game.calls, game.x_steps, info.loss, info.inner_steps, accuracy)
                     progress(Progress(part, *counts, seconds_left=pace * (1.0 - part)))
         except FloatingPointError as error:
-            return ended(TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}")
+            return self._ended(
+                TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}"
+            )
         record.seal()
-        return ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
+        return self._ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
+
+    def _write_row(self, found: list[dict[str, float]]) -> None:
+        """Add a row to the metrics, or one for each of several evaluations."""
+        game = self.game
+        row = {"calls": game.calls, "x_steps": game.x_steps, "epoch": self.batches.epoch}
+        means = self.meter.means()
+        for accuracies in found or [{}]:
+            seconds = round(self.record.elapsed(), 3)
+            self.record.append({**row, **means, **accuracies, "seconds": seconds})
+
+    def _ended(self, status: TrainStatus, message: str) -> TrainResult:
+        counts = (self.game.calls, self.game.x_steps, self.record.elapsed())
+        return TrainResult(status, message, self.model, self.record.rows, *counts, self.folder)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        return devices.autocast(self.device, self.config.precision)
+
+    def _part(self) -> float:
+        """How much of the run is done, from 0 to 1."""
+        parts = []
+        if self.config.max_calls is not None:
+            parts.append(self.game.calls / self.config.max_calls)
+        if self.config.epochs is not None:
+            position = self.batches.epoch * len(self.batches) + self.batches.batch
+            parts.append(position / (self.config.epochs * len(self.batches)))
+        return min(1.0, max(parts))
 
 
 def load_data(config: TrainConfig) -> Dataset:
@@ -236,18 +306,6 @@ def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
         # The convolutions give their layout on to what follows them.
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
-
-
-def _part(config: TrainConfig, game: Game, batches: Batches) -> float:
-    """How much of the run is done, from 0 to 1."""
-    parts = []
-    if config.max_calls is not None:
-        parts.append(game.calls / config.max_calls)
-    if config.epochs is not None:
-        parts.append(
-            (batches.epoch * len(batches) + batches.batch) / (config.epochs * len(batches))
-        )
-    return min(1.0, max(parts))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import devices, robust, stopping, tables
+from neada import devices, distributed, robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
 from neada.optim.constrain import constrain
@@ -20,7 +20,7 @@ from neada.steppers import TiAda
 from neada.training.config import TrainConfig
 
 __all__ = [
-    "STORE_FILE",
+    "STORE_FILES",
     "Free",
     "Game",
     "Nested",
@@ -34,7 +34,8 @@ __all__ = [
     "make_wrm",
 ]
 
-STORE_FILE = "perturbations.npy"
+STORE_FILES = "perturbations*.npy*"
+_STORE_FILE = "perturbations.npy"
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
 _TIADA_RATE = 0.1
@@ -71,8 +72,8 @@ class Game(ABC):
         where, inputs = self._config.warm_start, self._inputs
         persist = where != "none" or not tables.METHODS[self._config.method].has_inner_loop
         if persist and isinstance(self.objective, InputObjective):
-            path = folder / STORE_FILE if folder and where == "disk" else None
-            self.objective.store = robust.PerturbationStore(
+            path = folder / _STORE_FILE if folder and where == "disk" else None
+            self.objective.store = robust.ShardedStore(
                 len(inputs), inputs.shape[1:], inputs.dtype, path
             )
 
@@ -85,6 +86,11 @@ class Game(ABC):
         """Make the stored perturbations permanent."""
         if self._store is not None:
             self._store.commit()
+
+    def _load_objective(self, state: dict[str, Any]) -> None:
+        if distributed.is_active() and "generator" in state:
+            state = {**state, "generator": None}  # ranks draw from torch's own, each for itself
+        self.objective.load_state_dict(state)
 
     @property
     def _store(self) -> robust.PerturbationStore | None:
@@ -150,7 +156,7 @@ class Nested(Game):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self.objective.load_state_dict(state_dict["objective"])
+        self._load_objective(state_dict["objective"])
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
 
 
@@ -212,7 +218,7 @@ class Together(Game):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self.objective.load_state_dict(state_dict["objective"])
+        self._load_objective(state_dict["objective"])
         self.stepper.load_state_dict(state_dict["stepper"])
 
     def _stepper(self, y: Tensor, y_set: Set | None, lr_scale: float) -> TiAda:
@@ -238,7 +244,7 @@ def make_adversarial(
     objective = robust.AdversarialTraining(
         model, _loss, config.eps, config.norm, **_perturbing(config, data)
     )
-    if config.random_start:
+    if config.random_start and not distributed.is_active():
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 
@@ -248,7 +254,8 @@ def make_trades(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.
     objective = robust.TRADES(
         model, _loss, config.eps, config.norm, beta=config.beta, **_perturbing(config, data)
     )
-    objective.generator = torch.Generator().manual_seed(config.seed)
+    if not distributed.is_active():
+        objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 
 

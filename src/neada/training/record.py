@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from neada import files
+from neada import distributed, files
 from neada.robust import RobustInfo
 from neada.runs import Checkpoints, Run
 from neada.tensors import NonFiniteGradient
 from neada.training.config import OF_THE_MACHINE, TrainConfig, options_of
-from neada.training.players import STORE_FILE
+from neada.training.players import STORE_FILES
 
 __all__ = [
     "METRICS",
@@ -42,11 +42,21 @@ class Stop:
     """Whether somebody asked to stop.
 
     Attributes:
-        asked: True once a signal has come.
+        heard: True once a signal has come to this process.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.heard = False
+        self._agreed = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether to stop; on several ranks, what they have agreed upon last."""
+        return self._agreed if distributed.is_active() else self.heard
+
+    def agree(self, anybody_heard: bool) -> None:
+        """Take note that all ranks know now whether one of them has heard a signal."""
+        self._agreed = anybody_heard
 
     def __call__(self) -> bool:
         """The same as `asked`."""
@@ -58,7 +68,8 @@ def listening(active: bool) -> Iterator[Stop]:
     """Let SIGINT and SIGTERM only set a flag; a second one acts as usual.
 
     Signals that are ignored stay ignored, and outside of the main thread, where Python has no
-    handlers, nothing is changed.
+    handlers, nothing is changed. On several ranks a second signal does nothing: torchrun sends one
+    after the terminal's, and ends processes that do not end by themselves.
 
     Args:
         active: Whether to listen at all.
@@ -75,8 +86,9 @@ def listening(active: bool) -> Iterator[Stop]:
                 signal.signal(number, handler)
 
     def hear(number: int, frame: FrameType | None) -> None:
-        stop.asked = True
-        restore()
+        stop.heard = True
+        if not distributed.is_active():
+            restore()
 
     for number, handler in before.items():
         if handler not in (signal.SIG_IGN, None):
@@ -310,6 +322,8 @@ class Record:
     Attributes:
         rows: The metrics so far.
         state: The checkpoint to go on from, or None.
+
+    On several ranks rank 0 reads and writes, and all have the rows and the state.
     """
 
     def __init__(
@@ -323,6 +337,8 @@ class Record:
     ) -> None:
         if folder is None and (resume or tensorboard):
             raise ValueError("resume and tensorboard need a run folder: give one")
+        if distributed.rank() > 0:
+            folder, tensorboard = None, False
         self.rows: list[dict[str, Any]] = []
         self.state: dict[str, Any] | None = None
         self._fields = asdict(config)
@@ -333,8 +349,10 @@ class Record:
         self._with_log = tensorboard
         self._log: TensorBoardLog | None = None
         self._saved_at = self._started = time.perf_counter()
-        if self._run is not None:
-            self._look(self._run, resume, overwrite)
+        with distributed.together(torch.zeros(())):
+            if self._run is not None:
+                self._look(self._run, resume, overwrite)
+        self.rows, self.state = distributed.from_first((self.rows, self.state))
 
     def _look(self, run: Run, resume: bool, overwrite: bool) -> None:
         """Find what is there, or why it cannot be used; nothing is changed."""
@@ -361,48 +379,54 @@ class Record:
 
         Until here nothing was changed; from here on an earlier run is gone, unless it goes on.
         """
-        if self._run is None or self._checkpoints is None:
-            return
+        with distributed.together(torch.zeros(())):
+            if self._run is not None and self._checkpoints is not None:
+                self._begin(self._run, self._checkpoints)
+
+    def _begin(self, run: Run, checkpoints: Checkpoints) -> None:
         if self.state is None:
-            self._checkpoints.clear()
-            for stale in self._run.folder.glob(f"{STORE_FILE}*"):
+            checkpoints.clear()
+            for stale in run.folder.glob(STORE_FILES):
                 stale.unlink()
-            self._run.start(self._fields)
+            run.start(self._fields)
             self._saved_at = self._started = time.perf_counter()
         else:
-            self._run.go_on(self.state["mark"], self.state["seconds"])
+            run.go_on(self.state["mark"], self.state["seconds"])
             self._started = time.perf_counter() - self.state["seconds"]
         if self._with_log:
             step = self.rows[-1]["calls"] + 1 if self.rows else None
-            self._log = TensorBoardLog(self._run.folder / "tensorboard", step)
+            self._log = TensorBoardLog(run.folder / "tensorboard", step)
 
     def elapsed(self) -> float:
         """Seconds since the start, interruptions aside."""
         return time.perf_counter() - self._started
 
-    def since_saved(self) -> float:
-        """Seconds since the last checkpoint, or since the start."""
-        return time.perf_counter() - self._saved_at
+    def is_due(self, seconds: float) -> bool:
+        """Whether so much time has passed since the last checkpoint, where there are any."""
+        return self._run is not None and time.perf_counter() - self._saved_at >= seconds
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row to the metrics."""
         self.rows.append(row)
-        if self._run is not None:
-            self._run.append([row])
+        with distributed.together(torch.zeros(())):
+            if self._run is not None:
+                self._run.append([row])
         if self._log is not None:
             self._log.append(row)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write a checkpoint."""
-        if self._run is not None and self._checkpoints is not None:
-            mark = self._run.mark()
-            self._checkpoints.save({**state, "mark": mark, "seconds": self.elapsed()})
-            self._saved_at = time.perf_counter()
+        with distributed.together(torch.zeros(())):
+            if self._run is not None and self._checkpoints is not None:
+                mark = self._run.mark()
+                self._checkpoints.save({**state, "mark": mark, "seconds": self.elapsed()})
+        self._saved_at = time.perf_counter()
 
     def seal(self) -> None:
         """Say that the run is complete."""
-        if self._run is not None:
-            self._run.seal()
+        with distributed.together(torch.zeros(())):
+            if self._run is not None:
+                self._run.seal()
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -412,7 +436,7 @@ class Record:
 
 def _leftovers(folder: Path) -> list[Path]:
     """Files in a folder that a new run would remove."""
-    own = [folder / "metrics.jsonl", folder / "result.json", *folder.glob(f"{STORE_FILE}*")]
+    own = [folder / "metrics.jsonl", folder / "result.json", *folder.glob(STORE_FILES)]
     return [*Checkpoints(folder).paths(), *(path for path in own if path.exists())]
 
 
