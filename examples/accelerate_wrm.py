@@ -38,7 +38,7 @@ def main() -> None:
             loss = robust.loss(worst)  # instead of cross_entropy(model(inputs), targets)
             optimizer.zero_grad()
             accelerator.backward(loss)
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            accelerator.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
             if robust.outer_steps == arguments.steps:
                 break

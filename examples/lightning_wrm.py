@@ -29,7 +29,7 @@ class Robust(lightning.LightningModule):
         loss = self.robust.loss(self.robust.perturb(*batch))
         optimizer.zero_grad()
         self.manual_backward(loss)
-        self.clip_gradients(optimizer, gradient_clip_val=1.0)
+        self.clip_gradients(optimizer, gradient_clip_val=0.5)
         optimizer.step()
         self.lr_schedulers().step()
 
