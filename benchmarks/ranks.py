@@ -151,9 +151,7 @@ def work(rank: int, folder: str, setting: dict[str, Any]) -> None:
         f"Python {platform.python_version()}",
         "training": first,
         "rounds": rounds,
-        "collectives": {
-            name: collectives(name, model, num_first, batches) for name in (PLAIN, DDP)
-        },
+        "collectives": sent,
     }
     dist.barrier()
     if rank == 0:

@@ -143,7 +143,7 @@ def _assumptions(raw: dict[str, Any], costs: Costs, pool: Tensor) -> list[str]:
         f"half of the run above ({len(pool):,} samples, mean {float(pool.mean()):.2f}, "
         f"largest {int(pool.max())}), for {NUM_SIMULATED} steps. No simulated sample takes more "
         "than the largest number seen, and how many it takes does not change with $n$ or $P$.",
-        "- Per-sample stopping; equal machines without jitter of their own; loading of data is free.",
+        "- Per-sample stopping; equal machines without jitter, whose data are at hand.",
         f"- All times are proportional to $P$ (the network has {raw['num_parameters']:,}). Speed 1 "
         f"is the processor core of this page, {speed:.0f} GFLOP/s in the model's gradient; speed "
         "1000 stands for an accelerator, and none was measured.",
