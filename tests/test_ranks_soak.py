@@ -44,7 +44,7 @@ def rules(*, with_x: bool) -> list[StoppingRule]:
         InnerSteps(("power", 0.15)),
         InnerSteps(lambda t: 1 + t % 4),
         FixedSteps(3),
-        FixedAccuracy(1e-4),
+        FixedAccuracy(1e-3),
         GradientMapping(2e-3) | InnerSteps(),
         FixedAccuracy(0.1) & FixedSteps(2),
     ]
