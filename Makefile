@@ -40,6 +40,7 @@ bench: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write docs/benchmarks-figures.md
 	$(BIN)/python benchmarks/batches.py --write docs/benchmarks-batches.md
 	$(BIN)/python benchmarks/robust_steps.py --write docs/benchmarks-robust.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write docs/benchmarks-ranks.md
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis \

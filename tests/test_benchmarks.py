@@ -256,3 +256,62 @@ def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path
     for row in rows:
         if row[6] != "none":
             assert float(row[6].split(",")[0]) >= float(row[5])  # above the loss itself
+
+
+def test_the_quick_run_of_two_ranks_has_efficiencies_of_its_raw_times(tmp_path: Path) -> None:
+    page_file = tmp_path / "page.md"
+    result = run_benchmark("--quick", "--write", str(page_file), script="ranks.py")
+    assert result.returncode == 0, result.stderr
+    page = page_file.read_text()
+    assert result.stdout == page + "\n"
+    raw = json.loads((tmp_path / "page.json").read_text())
+    (times,) = raw["rounds"]
+    alone = [sum(step["seconds"] for step in times[f"alone {r}"][r]) for r in (0, 1)]
+    assert times["alone 0"][1] is None and times["alone 1"][0] is None
+    for name in ("two, independent", "two ranks, plain", "two ranks, DDP"):
+        both = [sum(step["seconds"] for step in steps) for steps in times[name]]
+        expected = (alone[0] / both[0] + alone[1] / both[1]) / 2
+        assert float(cells(page, "Efficiency", name)[0].split()[0]) == pytest.approx(
+            expected, abs=0.0051
+        )
+    for steps in times["two ranks, plain"]:
+        for step in steps:
+            assert sum(step["parts"].values()) == pytest.approx(step["seconds"])
+            assert min(step["parts"].values()) > 0.0
+    # The model is at rest, so that all ways do the same evaluations of the same samples.
+    for rank in (0, 1):
+        done = {
+            json.dumps([step["rows"] for step in times[name][rank]])
+            for name in (f"alone {rank}", "two, independent", "two ranks, plain")
+        }
+        assert len(done) == 1
+    num_parameters = 16 * 9 + 32 * 16 * 9 + 2 * 32 * 4 * 4 * 5 + 10 + 3 * (16 + 32)
+    assert raw["num_parameters"] == num_parameters
+    # The gradients, the loss and a flag in one reduction; DDP has the gradients alone.
+    for name, extra in (("two ranks, plain", 2), ("two ranks, DDP", 0)):
+        numbers, number_bytes, _, gradient_bytes, _ = cells(page, "Bytes per outer step", name)
+        assert (numbers, number_bytes) == ("1", "16")
+        assert int(gradient_bytes.replace(",", "")) == 4 * (num_parameters + extra)
+    kept = ("--from", str(tmp_path / "page.json"))
+    assert run_benchmark(*kept, script="ranks.py").stdout == result.stdout
+
+
+def test_the_prediction_for_many_ranks_follows_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    prediction: Any = importlib.import_module("ranks_prediction")
+    assert prediction.counts_of([5, 3, 3, 1]) == [1, 1, 3, 3, 4]
+    assert prediction.fitted([1, 2, 4], [3.0, 5.0, 9.0]) == pytest.approx((1.0, 2.0))
+    # 64 MB of 16 M parameters take 2 * 7/8 * 64 MB / 1.25 GB/s, in 3 buckets and a decision.
+    seconds = prediction.reduction(16_000_000, 8, 10)
+    assert seconds == pytest.approx(0.0896 + 4 * 14 * prediction.LATENCY)
+    load = prediction.Loads(mean=1.0, slowest=2.0, model=3.0, backward=2.0)
+    assert prediction.efficiencies(load, 1.0, 5.0) == pytest.approx((4 / 10, 4 / 8))
+    assert prediction.efficiencies(load, 2.0, 3.0) == pytest.approx((8 / 13, 8 / 10))
+    # Half of the samples take 1 evaluation, half take 3; one sample per rank, two ranks.
+    costs = prediction.Costs(call=1.0, sample=1.0, model=0.0, backward=0.0)
+    pool = torch.tensor([1.0, 3.0])
+    mean, slowest = prediction.stragglers(pool, costs, 2, 1)
+    assert mean == pytest.approx(4.0, abs=0.3)
+    assert slowest == pytest.approx(5.0, abs=0.3)
+    mean, slowest = prediction.stragglers(pool, costs, 1, 4)
+    assert mean == slowest
