@@ -6,6 +6,7 @@ wrapper (`DistributedDataParallel`, `fully_shard`) averages are left to it.
 """
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
+    "ConnectionLost",
     "Meeting",
     "any_rank",
     "average",
     "bare",
     "communicates",
+    "connected",
     "copy_from_first",
     "counted",
     "exchange",
@@ -45,6 +48,30 @@ __all__ = [
 
 
 Thing = TypeVar("Thing")
+
+
+class ConnectionLost(RuntimeError):  # noqa: N818 (what has happened)
+    """Another rank has ended, or has not answered for too long."""
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[None]:
+    """A block in which what the backend raises when a rank has gone is one sentence.
+
+    Raises:
+        ConnectionLost: In place of an error of the backend.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        is_backend = isinstance(error, dist.DistError) or "gloo" in str(error)
+        if not is_active() or not is_backend:
+            raise
+        reason = re.sub(r"\[\S*:\d+\] ", "", str(error)).partition(". ")[0].splitlines()[0]
+        raise ConnectionLost(
+            f"another rank does not answer any more ({reason}): the last checkpoint is whole, "
+            "resume goes on from there"
+        ) from error
 
 
 def is_active() -> bool:

@@ -23,7 +23,9 @@ __all__ = [
     "output_folder",
     "plain_warnings",
     "progress_bar",
+    "rank_of_launch",
     "refusals",
+    "was_restarted",
 ]
 
 
@@ -173,6 +175,16 @@ def plain_warnings() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: print(f"neada: {message}", file=sys.stderr)
         yield
+
+
+def rank_of_launch() -> int:
+    """The number that torchrun gave this process; 0 without it."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def was_restarted() -> bool:
+    """Whether torchrun has started this process again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 @contextlib.contextmanager

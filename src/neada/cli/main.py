@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import neada
-from neada.cli.arguments import Parser, UsageError
+from neada.cli.arguments import Parser, UsageError, rank_of_launch
 
 __all__ = ["COMMANDS", "add_completion", "main", "make_parser"]
 
@@ -101,7 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code: int = args.command(args)
             sys.stdout.flush()
         return code
-    except (UsageError, ImportError) as error:
+    except UsageError as error:
+        # Of several ranks all are told, and one is enough to say it.
+        return _complain(str(error), 2) if rank_of_launch() == 0 else 2
+    except ImportError as error:
         return _complain(str(error), 2)
     except KeyboardInterrupt:
         return _complain("interrupted; what is finished is kept, the same command goes on", 130)
@@ -131,7 +134,8 @@ def _terminating_like_ctrl_c() -> Iterator[None]:
 
 
 def _complain(sentence: str, code: int) -> int:
-    sys.stderr.write(f"neada: {sentence}\n")
+    place = rank_of_launch()
+    sys.stderr.write(f"neada: rank {place}: {sentence}\n" if place else f"neada: {sentence}\n")
     return code
 
 

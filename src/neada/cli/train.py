@@ -18,7 +18,9 @@ from neada.cli.arguments import (
     output_folder,
     plain_warnings,
     progress_bar,
+    rank_of_launch,
     refusals,
+    was_restarted,
 )
 from neada.files import encode
 from neada.training.config import GROUPS, OF_THE_MACHINE, Option, TrainConfig, options_of
@@ -43,6 +45,7 @@ examples:
   neada train --objective adversarial --eps 0.1 --attack pgd
   neada train --device cuda:1 --precision bf16 --compile
   neada train --out runs/synthetic --resume             go on with a run that was interrupted
+  torchrun --nproc-per-node 4 -m neada train            on several ranks, see docs/scaling.md
 
 exit codes:
   0 trained, 1 the loss is not finite or the disk is full, 2 wrong usage, 130 interrupted"""
@@ -72,11 +75,16 @@ def _train(args: argparse.Namespace) -> int:
         raise UsageError(
             "--resume goes on with a run and --overwrite replaces it: give one of them"
         )
+    # After a failure torchrun starts the same command again, on what is there by then.
+    if was_restarted():
+        args.resume, args.overwrite = True, False
     config, out = _config_and_folder(args)
-    if args.resume and not (out / "config.json").exists():
+    is_first = rank_of_launch() == 0
+    if args.resume and is_first and not (out / "config.json").exists():
         sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
     status = neada.training.TrainStatus
-    with plain_warnings(), progress_bar(args.quiet or args.json) as show, refusals(vars(args)):
+    quiet = args.quiet or args.json or not is_first
+    with plain_warnings(), progress_bar(quiet) as show, refusals(vars(args)):
         try:
             result = neada.training.train(
                 config,
@@ -87,6 +95,9 @@ def _train(args: argparse.Namespace) -> int:
                 checkpoint_seconds=args.checkpoint_seconds,
                 tensorboard=args.tensorboard,
             )
+        except neada.distributed.ConnectionLost as error:
+            sys.stderr.write(f"neada: rank {rank_of_launch()}: {error}\n")
+            return 1
         except FileExistsError:
             raise UsageError(
                 f"{out} holds a run already: --resume goes on with it, --overwrite replaces it, "
@@ -94,8 +105,9 @@ def _train(args: argparse.Namespace) -> int:
             ) from None
         if result.status is status.FINISHED:
             show(1.0, "done")
-    _show(args, config, result)
-    if result.status is not status.FINISHED:
+    if is_first:
+        _show(args, config, result)
+    if is_first and result.status is not status.FINISHED:
         sys.stderr.write(f"neada: {result.message}\n")
     return {status.FINISHED: 0, status.NON_FINITE: 1}.get(result.status, 130)
 

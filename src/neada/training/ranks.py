@@ -20,7 +20,7 @@ from neada.inner import BudgetExhausted
 from neada.robust import RobustInfo
 from neada.training.players import Game
 
-__all__ = ["agreed", "first_then_others", "joint_step", "met", "seed_of_rank", "was_restarted"]
+__all__ = ["agreed", "first_then_others", "joint_step", "met", "seed_of_rank"]
 
 Thing = TypeVar("Thing")
 _MEANS = ("loss", "value", "perturbation", "grad_sq_y")
@@ -40,16 +40,16 @@ def met(device: torch.device) -> Iterator[None]:
         yield
         return
     devices.make_current(device)
-    dist.init_process_group()
+    # torchrun may keep its store over a restart, and with it the addresses of ranks that are gone.
+    store, rank, num_ranks = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"neada-attempt-{attempt}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(store=store, rank=rank, world_size=num_ranks)
     try:
-        yield
+        with distributed.connected():
+            yield
     finally:
         dist.destroy_process_group()
-
-
-def was_restarted() -> bool:
-    """Whether torchrun has started this process again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def seed_of_rank(seed: int) -> int:
