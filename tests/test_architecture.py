@@ -89,7 +89,7 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 # Private names of torch, numpy and the standard library that have no public counterpart.
 FOREIGN = {
     *("_replace", "_asdict", "_processes", "_SubParsersAction"),
-    *("_forward_hooks", "_forward_pre_hooks", "_autograd", "_compiled_call_impl"),
+    *("_forward_hooks", "_forward_pre_hooks", "_autograd", "_compiled_call_impl", "_call_impl"),
 }
 
 

@@ -268,6 +268,61 @@ def test_certify_asks_for_a_gamma_where_the_training_had_none(
     assert json.loads(capsys.readouterr().out)["gamma"] == 1000
 
 
+@pytest.mark.parametrize("name", ["attack", "certify"])
+def test_other_data_and_a_device_can_be_looked_at(
+    trained: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(50, 2)).astype(np.float32)
+    np.savez(tmp_path / "other.npz", inputs=inputs, targets=rng.permutation(50) % 2)
+    gamma = ["--gamma", "1000"] if name == "certify" else ["--eps", "0.1"]
+    other = [name, str(trained), *gamma, "--data", str(tmp_path / "other.npz")]
+    assert main([*other, "--part", "train", "--device", "cpu", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    facts = json.loads(shown.out)
+    assert facts["data"] == "other" and 25 <= facts["num_samples"] < 50
+    assert main([name, str(trained), *gamma, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["data"] == "synthetic"
+
+
+@pytest.mark.parametrize("name", ["attack", "certify"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "digits"], "digits has inputs of shape (1, 8, 8) in 10 classes, but the run"),
+        (["--data", "sinthetic"], "did you mean 'synthetic'?"),
+        (["--data", "missing.npz"], "missing.npz"),
+        (["--data-seed", "3"], "--data-seed is for other data: add --data"),
+        (["--device", "tpu"], "--device 'tpu' is not on this machine"),
+    ],
+    ids=str,
+)
+def test_data_and_devices_that_do_not_fit_are_one_sentence(
+    trained: Path,
+    name: str,
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("sklearn")
+    assert main([name, str(trained), *arguments]) == 2
+    errors = capsys.readouterr().err
+    assert words in errors and errors.count("\n") == 1
+
+
+def test_other_data_are_split_by_their_seed(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for seed in ("0", "1"):
+        other = ["--data", "synthetic", "--data-seed", seed]
+        assert main(["attack", str(trained), *other, "--eps", "0.3", "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["attacked"])
+    assert main(["attack", str(trained), "--eps", "0.3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["attacked"] == found[0] != found[1]
+
+
 def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")

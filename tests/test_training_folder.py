@@ -103,13 +103,15 @@ def test_other_data_or_another_model_leave_the_run_sealed(tmp_path: Path) -> Non
     before = everything_in(folder)
     with pytest.raises(RuntimeError, match="state_dict"):
         train(asked, folder, resume=True, model=nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="of another model than its config and the data make"):
+        open_run(folder, model=nn.Linear(3, 2))
     own_data(data, num_features=4)
     with pytest.raises(ValueError, match="not those that the run was started with"):
         train(asked, folder, resume=True)
     assert everything_in(folder) == before
     with (
         pytest.warns(UserWarning, match="the data are not those"),
-        pytest.raises(ValueError, match="of another model than its config and the data make"),
+        pytest.raises(ValueError, match=r"inputs of shape \(4,\) in 2 classes, but the run"),
     ):
         open_run(folder)
 

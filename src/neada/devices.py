@@ -145,8 +145,13 @@ def compile_in_place(model: nn.Module, inputs: Tensor) -> None:
             as it was.
     """
     plain = model._compiled_call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+
     try:
-        model.compile()
+        # `model.compile()` skips frames of torch itself, and so all of an nn.Sequential.
+        model._compiled_call_impl = torch.compile(call)
         with torch.no_grad():
             model(inputs)
     except Exception as error:  # torch raises a dozen kinds, of several packages

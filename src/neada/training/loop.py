@@ -369,9 +369,9 @@ def open_run(
     if state is None:
         raise ValueError(f"{folder} has no checkpoint yet: train first")
     data = load_data(config) if data is None else data
-    _check_fit(folder, state, data)
     if dict(data.checksums) != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
+    _check_fit(folder, state, data)
     model = make_model(config, data) if model is None else model
     try:
         model.load_state_dict(state["model"])
