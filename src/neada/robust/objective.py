@@ -375,12 +375,15 @@ class InputObjective(Counted, ABC):
             problem = self._problem(clean, targets, losses)
             y = self._start(problem, ids).requires_grad_()
         penalty = self._penalty(problem.distances_sq(y.detach()).mean().item())
-        share = ranks.share
-        scale = math.sqrt(len(y) / share) if share > 0.0 else 1.0
+        share, num_ranks = ranks.share, distributed.num_ranks()
+        num_samples = num_ranks * len(y) / share if share > 0.0 else 1.0  # of all ranks
+        scale = math.sqrt(num_samples)
 
         def mean_value() -> Tensor:
             scaled = y * 1.0
-            scaled.register_hook(lambda g: g * scale)  # type: ignore[no-untyped-call]
+            # The mean over the ranks divides what is here by their number once more.
+            factor = scale / num_ranks
+            scaled.register_hook(lambda g: g * factor)  # type: ignore[no-untyped-call]
             value = problem.values(scaled).mean()
             return value if share == 1.0 else share * value
 

@@ -80,7 +80,7 @@ class Stepper(Counted, ABC):
     y_on_ranks: Literal["shared", "same", "local"] = "shared"
     """With a process group: every rank holds the same y and evaluates it on data of its own, so
     gradients are averaged ("shared"); or its gradient is the same on all ranks already ("same"); or
-    every rank has a y of its own ("local"). The gradient of x is that of all ranks in any case."""
+    every rank has a part of y ("local"). The gradient of x is that of all ranks in any case."""
     max_inner_steps: int | None = None
     """The cap of the inner loop, where there is one."""
     at_cap: Flag = False
@@ -345,13 +345,13 @@ class Stepper(Counted, ABC):
         return norm if player == "x" else self._agreed(norm)
 
     def _agreed(self, number: Scalar) -> Scalar:
-        """The mean over the ranks of a number about a y that each of them has of its own."""
+        """The sum over the ranks of a number about a y of which each of them has a part."""
         if self.y_on_ranks != "local" or not distributed.is_active():
             return number
         like = self._players["y"][0]
         own = torch.as_tensor(number, dtype=torch.float64, device=like.device)
-        mean = distributed.average([], own)
-        return mean if isinstance(number, Tensor) else mean.item()
+        total = distributed.num_ranks() * distributed.average([], own)
+        return total if isinstance(number, Tensor) else total.item()
 
     def _grads(self, player: Player) -> list[Tensor]:
         return [_grad_of(p) for p in self._players[player]]
