@@ -56,7 +56,7 @@ def verdict(raw: dict[str, Any]) -> str:
 
 
 def part_rows(raw: dict[str, Any]) -> list[str]:
-    """Median milliseconds of each part of a step, over rounds, ranks and steps."""
+    """Mean milliseconds of each part of a step, over rounds, ranks and steps."""
     rows = []
     for name, phases in {ALONE: PHASES[:2], **{n: (n,) for n in PHASES[2:]}}.items():
         steps = [

@@ -276,6 +276,10 @@ def work(rank: int, folder: str) -> None:
         if not trouble.startswith("target"):
             wrapper = DistributedDataParallel(network())
             assert refusing(wrapper, rank, trouble) == found[trouble]
+    try:
+        optim.Backtracking(wrapped(network(), "fsdp, freed").parameters())
+    except TypeError as error:
+        found["sharded"] = str(error)
     found["counted"] = {kind: counted(rank, kind) for kind in KINDS}
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.barrier()
@@ -318,6 +322,10 @@ def test_single_precision_agrees_to_its_own(ranks: Any, kind: str) -> None:
 def test_what_one_rank_cannot_do_is_raised_on_all(ranks: Any, trouble: str) -> None:
     assert ranks[0][trouble] == ranks[1][trouble]
     assert ranks[0][trouble].startswith(TROUBLES[trouble])
+
+
+def test_sharded_parameters_need_another_optimizer(ranks: Any) -> None:
+    assert "takes no sharded parameters: use torch.optim" in ranks[0]["sharded"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

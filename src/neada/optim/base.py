@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from neada import tensors
+from neada import distributed, tensors
 from neada.checks import check_choice, check_number, check_origin
 from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
@@ -249,6 +249,8 @@ class PlayerOptimizer(Optimizer):
                     f"{name}={group[name]!r} to {type(self).__name__} itself"
                 )
         tensors.check_player(self._all_params(), rowwise=group["rowwise"])
+        if any(distributed.is_shard(param) for param in group["params"]):
+            raise TypeError(f"{type(self).__name__} takes no sharded parameters: use torch.optim")
         self._check(group)
         self._check_constraint(group, group["constraint"])
 
