@@ -1,6 +1,5 @@
 """Every stepper in one table: numpy references, resuming, counters, refusals, budgets."""
 
-import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from neada.optim import (
 from neada.steppers.direct import DirectStepper
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.tensors import NonFiniteGradient
+from neada.testing import check_stepper
 
 A = np.array([[0.9, -0.4, 0.3], [0.2, 0.7, -0.6]])
 X0, Y0 = np.array([0.8, -1.1, 0.4]), np.array([0.3, -0.2])
@@ -213,30 +213,6 @@ def test_twenty_steps_equal_the_reference(name: str, where: str) -> None:
     assert stepper.inner_steps == (reference.n_inner if nested_run else 20) > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", list(MAKE))
-def test_ten_steps_equal_five_saved_loaded_and_five_more(name: str, dtype: torch.dtype) -> None:
-    (x, y), (u, v) = start(dtype), start(dtype)
-    whole, first = MAKE[name]([x], [y]), MAKE[name]([u], [v])
-    for _ in range(10):
-        info = whole.step(lambda: game(x, y))
-    for _ in range(5):
-        first.step(lambda: game(u, v))
-    file = io.BytesIO()
-    torch.save((first.state_dict(), u.detach(), v.detach()), file)
-    file.seek(0)
-    state, *points = torch.load(file, weights_only=True)
-    u, v = (point.requires_grad_() for point in points)
-    second = MAKE[name]([u], [v])
-    second.load_state_dict(state)
-    for _ in range(5):
-        resumed = second.step(lambda: game(u, v))
-    assert torch.equal(x, u)
-    assert torch.equal(y, v)
-    assert whole.state_dict()["counters"] == second.state_dict()["counters"]
-    assert (info.grad_sq_x, info.stop_reason) == (resumed.grad_sq_x, resumed.stop_reason)
-
-
 @pytest.mark.parametrize("name", [name for name in MAKE if name not in DATA_DEPENDENT])
 def test_counters_equal_a_hand_count(name: str) -> None:
     x, y = start()
@@ -248,22 +224,6 @@ def test_counters_equal_a_hand_count(name: str) -> None:
     assert (stepper.outer_steps, stepper.inner_steps) == (5, inner_steps)
     for counter in ("calls_x", "calls_y", "calls_value", "inner_steps"):
         assert sum(getattr(info, counter) for info in infos) == getattr(stepper, counter)
-
-
-def test_values_are_the_evaluations_without_a_graph() -> None:
-    x, y = start()
-    stepper = MAKE["NeAda line search"]([x], [y])
-    seen = {True: 0, False: 0}
-
-    def closure() -> Tensor:
-        seen[torch.is_grad_enabled()] += 1
-        return game(x, y)
-
-    for _ in range(5):
-        stepper.step(closure)
-    assert stepper.calls_value == seen[False] > 0
-    assert stepper.calls_x + stepper.calls_y == seen[True]
-    assert stepper.total_calls == seen[True] + seen[False]
 
 
 @pytest.mark.parametrize("max_calls", [1, 2, 5, 8])
@@ -310,21 +270,6 @@ def bad_game(x: Tensor, y: Tensor, bad_player: str) -> Tensor:
     return game(x, y) + (player - player.detach()).square().sum().sqrt()
 
 
-@pytest.mark.parametrize("bad_player", ["x", "y"])
-@pytest.mark.parametrize("name", list(MAKE))
-def test_a_gradient_that_is_not_finite_leaves_the_players_alone(name: str, bad_player: str) -> None:
-    x, y = start()
-    stepper = MAKE[name]([x], [y])
-    stepper.step(lambda: game(x, y))
-    # The other player of an alternating method moves before the bad gradient is seen.
-    watched = {"x": x, "y": y}[bad_player]
-    before = watched.detach().clone()
-    with pytest.raises(NonFiniteGradient, match="nothing was changed"):
-        stepper.step(lambda: bad_game(x, y, bad_player))
-    assert torch.equal(watched, before)
-    assert stepper.outer_steps == 1
-
-
 @pytest.mark.parametrize("error", [BudgetExhausted, NonFiniteGradient])
 @pytest.mark.parametrize("name", LOOK_AHEAD)
 def test_an_error_at_the_look_ahead_point_is_undone(name: str, error: type[Exception]) -> None:
@@ -345,17 +290,6 @@ def test_an_error_at_the_look_ahead_point_is_undone(name: str, error: type[Excep
     with pytest.raises(error):
         stepper.step(closure)
     assert torch.equal(torch.cat([x, y]), before)
-
-
-@pytest.mark.parametrize("name", list(MAKE))
-def test_a_stationary_start_is_where_it_stays(name: str) -> None:
-    x, y = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    stepper = MAKE[name]([x], [y])
-    for _ in range(3):
-        info = stepper.step(lambda: (x * y).sum() - (y * y).sum() / 2)
-    assert not x.any()
-    assert not y.any()
-    assert info.grad_sq_x == 0.0
 
 
 def test_a_simultaneous_line_search_sees_the_point_of_its_gradient() -> None:
@@ -426,3 +360,14 @@ def test_players_are_lists_of_tensors(kind: str) -> None:
     wrong: Any = SGD(good, lr=0.1) if kind == "optimizer" else torch.ones(2, requires_grad=True)
     with pytest.raises(TypeError, match=r"y must be a list of tensors, such as \[y\], not"):
         steppers.TiAda(good, wrong)
+
+
+@pytest.mark.parametrize("where", SETS)
+@pytest.mark.parametrize("name", MAKE)
+def test_the_promises_of_a_stepper_are_kept(name: str, where: str) -> None:
+    if name in ("NeAda L-BFGS", "NeAda factory"):
+        if where == "free":
+            check_stepper(MAKE[name])
+        return
+    x_set, y_set, *_ = SETS[where]
+    check_stepper(lambda x, y: MAKE[name](x, y, x_set, y_set))
