@@ -147,16 +147,6 @@ def _projection_is_nearest(one: Set, shapes: Shapes) -> None:
                 )
 
 
-@BATTERY.promise("two projections are no farther apart than their points")
-def _projection_is_nonexpansive(one: Set, shapes: Shapes) -> None:
-    for scale in _SCALES:
-        for seed in _SEEDS:
-            v, w = _draw(shapes, seed, scale), _draw(shapes, seed + 100)
-            before = float((flat(v) - flat(w)).norm())
-            after = float((flat(one.project(v)) - flat(one.project(w))).norm())
-            require(after <= before + 1e-13 * _size(v, w), f"{before:.6g} grew to {after:.6g}")
-
-
 @BATTERY.promise(
     "project_ does in place what project does, for any strides, and returns its argument"
 )
