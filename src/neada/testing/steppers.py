@@ -62,15 +62,25 @@ def check_stepper(make: Make, *, max_calls: int = 2000, accuracy: float = 0.2) -
 class _Game:
     """A quadratic with its saddle point at zero, a stepper on it, and what is really evaluated."""
 
-    def __init__(self, make: Make, dtype: torch.dtype = torch.float64, start: float = 1.0) -> None:
+    def __init__(
+        self,
+        make: Make,
+        dtype: torch.dtype = torch.float64,
+        start: float = 1.0,
+        point: Sequence[Tensor] | None = None,
+    ) -> None:
         self.x = [leaf([0.8 * start, -1.1 * start], dtype), leaf([[0.4 * start]], dtype)]
         self.y = [leaf([0.3 * start], dtype), leaf([-0.2 * start, 0.5 * start], dtype)]
+        if point is not None:
+            with torch.no_grad():
+                for tensor, saved in zip([*self.x, *self.y], point, strict=True):
+                    tensor.copy_(saved)
         self.tally = {"x": 0, "y": 0, "value": 0}
         self.seen: dict[str, list[float]] = {"x": [], "y": []}
         self.worst_outside = 0.0
         self.bad_player = ""
         self.stepper = make(self.x, self.y)
-        if start and isinstance(self.stepper, Stepper):
+        if start and point is None and isinstance(self.stepper, Stepper):
             for members, one in (*self.sets("x"), *self.sets("y")):
                 with torch.no_grad():
                     one.project_(members)
@@ -221,13 +231,11 @@ def _rests_at_the_solution(make: Make, max_calls: int, accuracy: float) -> None:
 @BATTERY.promise("a run that is saved and loaded goes on bit for bit")
 def _state_is_complete(make: Make, max_calls: int, accuracy: float) -> None:
     for dtype in (torch.float32, torch.float64):
-        whole, first, second = (_Game(make, dtype) for _ in range(3))
+        whole, first = _Game(make, dtype), _Game(make, dtype)
         for _ in range(5):
             first.step()
         state, point = saved_and_loaded((first.stepper.state_dict(), first.point()))
-        with torch.no_grad():
-            for tensor, saved in zip([*second.x, *second.y], point, strict=True):
-                tensor.copy_(saved)
+        second = _Game(make, dtype, point=point)
         second.stepper.load_state_dict(state)
         for _ in range(10):
             info = whole.step()
