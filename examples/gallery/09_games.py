@@ -53,19 +53,24 @@ print(result)
 
 # %%
 # The history has one entry per outer step. Both norms must fall below the tolerance;
-# which of them lags behind says which player is hard.
+# which of them lags behind says which player is hard. A norm of zero, as of a y that is
+# solved exactly, is drawn at 1e-12.
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.4), constrained_layout=True)
 for axis, solved, title in zip(
     axes, (game, result), ("matrix game", "own game"), strict=True
 ):
     history = solved.to_numpy()
-    axis.semilogy(history["calls"], history["grad_norm_x"], label="x")
-    axis.semilogy(history["calls"], history["grad_norm_y"], label="y")
+    axis.semilogy(
+        history["calls"], np.maximum(history["grad_norm_x"], 1e-12), label="x"
+    )
+    axis.semilogy(
+        history["calls"], np.maximum(history["grad_norm_y"], 1e-12), label="y"
+    )
     axis.axhline(solved.tol, color="gray", linestyle=":", label="tolerance")
     axis.set(
         title=f"{title}: {solved.status.name}",
         xlabel="calls",
         ylabel="norm of the gradient",
     )
-    axis.legend()
+    axis.legend(loc="center left")
 plt.show()
