@@ -72,5 +72,5 @@ for axis, solved, title in zip(
         xlabel="calls",
         ylabel="norm of the gradient",
     )
-    axis.legend(loc="center left")
+    axis.legend(loc=(0.02, 0.55))
 plt.show()
