@@ -25,6 +25,7 @@ LAYERS: list[set[str]] = [
     {"counters"},
     {"inner"},
     {"steppers"},
+    {"testing"},
     {"solve", "problems"},
     {"data", "models", "attacks"},
     {"robust"},
@@ -174,7 +175,7 @@ def test_only_steppers_know_which_stepper_is_nested() -> None:
 def test_public_names_are_the_decided_ones() -> None:
     modules = {
         *("attacks", "data", "experiments", "inner", "models", "optim", "plots", "problems"),
-        *("report", "robust", "runs", "sets", "steppers", "stopping", "training"),
+        *("report", "robust", "runs", "sets", "steppers", "stopping", "testing", "training"),
     }
     functions = {
         *("__version__", "constrain", "make_stepper", "methods", "minimax", "MinimaxResult"),

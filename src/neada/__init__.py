@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         sets,
         steppers,
         stopping,
+        testing,
         training,
     )
     from neada.inner import BudgetExhausted
@@ -94,6 +95,7 @@ __all__ = [
     "sets",
     "steppers",
     "stopping",
+    "testing",
     "training",
 ]
 

@@ -1,0 +1,385 @@
+"""Every promise of every battery is broken on purpose once, and seen."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import neada
+from neada import optim, sets, stopping
+from neada.testing import check_optimizer, check_rule, check_set, check_stepper
+from neada.testing import optimizers as of_optimizers
+from neada.testing import rules as of_rules
+from neada.testing import sets as of_sets
+from neada.testing import steppers as of_steppers
+
+
+class Ball(sets.L2Ball):
+    """A good set: each broken one changes one method of it."""
+
+
+def ball(**methods: Any) -> sets.Set:
+    return type("Ball", (Ball,), methods)(1.0)
+
+
+def shrink_(self: Any, tensors: list[torch.Tensor]) -> None:
+    sets.L2Ball._project_(self, tensors)
+    if float(tensors[0].norm()) > 0.5:
+        tensors[0].mul_(0.9)
+
+
+def project_to_a_corner(self: Any, tensors: list[torch.Tensor]) -> None:
+    if not self._contains(tensors, None):
+        for tensor in tensors:
+            tensor.zero_().reshape(-1)[:1] = 1.0
+
+
+def in_place(self: Any, point: Any) -> Any:
+    return self.project_(point)
+
+
+def global_sample(self: Any, like: Any, generator: Any) -> Any:
+    return sets.L2Ball._sample(self, like, None)
+
+
+def keep_graph(self: Any, point: Any) -> Any:
+    return tuple(sets.L2Ball.project(self, point))
+
+
+def swallow_nan(self: Any, tensors: Any) -> None:
+    return None
+
+
+BROKEN_SETS = {
+    "derived from": object(),
+    "leaves its argument": ball(project=in_place),
+    "projection of a point is in the set": ball(_contains=lambda self, t, tol: False),
+    "bit for bit": ball(_project_=shrink_),
+    "its own projection": ball(_project_=lambda self, t: sets.L2Ball(0.5)._project_(t)),
+    "nearest": ball(_project_=project_to_a_corner),
+    "returns its argument": ball(project_=lambda self, point: None),
+    "moves is not in the set": ball(_contains=lambda self, t, tol: True),
+    "one answer": ball(_diameter=lambda self, like: torch.tensor(2.0)),
+    "sample gives points": ball(
+        _sample=lambda self, like, generator: [
+            t.float() for t in sets.L2Ball._sample(self, like, generator)
+        ]
+    ),
+    "and from no other": ball(_sample=global_sample),
+    "farther apart than its diameter": ball(_diameter=lambda self, like: 0.1),
+    "gradient_mapping is": ball(_mapping=lambda self, t, g: [-part for part in g]),
+    "linear_gap": ball(_linear_gaps=lambda self, t, g, by_row: torch.tensor(0.0)),
+    "do not interact": ball(separable_over_rows=True),
+    "a sequence a list": ball(project=keep_graph),
+    "NaN is refused": ball(_check_entries=swallow_nan),
+    "repr names the class": ball(__repr__=lambda self: "a\nball"),
+}
+
+
+@pytest.mark.parametrize("promise", BROKEN_SETS)
+def test_a_broken_set_is_seen(promise: str) -> None:
+    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+        check_set(BROKEN_SETS[promise], shape=(3, 2))
+
+
+class Count(stopping.StoppingRule):
+    def __call__(self, state: stopping.InnerState) -> Any:
+        return state.k >= 2
+
+    def __str__(self) -> str:
+        return "two steps"
+
+
+def rule(**methods: Any) -> Any:
+    return type("Count", (Count,), methods)()
+
+
+def counts_its_calls(self: Any, state: stopping.InnerState) -> bool:
+    self.asked = getattr(self, "asked", 0) + 1
+    return self.asked % 7 == 0
+
+
+def never_satisfied(self: Any, state: stopping.InnerState) -> bool:
+    return state.k >= 2 and state.grad_sq_y != 0.01
+
+
+def looks_at_x(self: Any, state: stopping.InnerState) -> bool:
+    return state.k >= 2 or (state.grad_sq_x is not None and state.grad_sq_x > 1.0)
+
+
+def only_the_first_row(self: Any, state: stopping.InnerState) -> bool:
+    if state.grad_sq_y is None:
+        return state.k >= 10
+    return state.k >= 10 or bool((torch.as_tensor(state.grad_sq_y).reshape(-1) <= 1.0)[0])
+
+
+def patience(self: Any, state: stopping.InnerState) -> bool:
+    return state.k >= getattr(self, "limit", 2)
+
+
+def remember(self: Any, grad_sq_x: Any) -> None:
+    self.limit = 5
+
+
+BROKEN_RULES = {
+    "answers True or False": rule(__call__=lambda self, state: 1.0),
+    "asking a rule changes nothing": rule(__call__=counts_its_calls),
+    "never undoes a stop": rule(__call__=never_satisfied),
+    "stops in the end": rule(__call__=lambda self, state: False),
+    "needs_x_gradient": rule(__call__=looks_at_x),
+    "one by one": rule(__call__=only_the_first_row),
+    "either rule is enough": rule(__or__=lambda self, other: stopping.FixedSteps(7)),
+    "on one line": rule(reason=lambda self, state: ""),
+    "saved by state_dict": rule(__call__=patience, observe_x_gradient=remember),
+}
+
+
+@pytest.mark.parametrize("promise", BROKEN_RULES)
+def test_a_broken_rule_is_seen(promise: str) -> None:
+    check_rule(Count())
+    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+        check_rule(BROKEN_RULES[promise])
+
+
+class Plain(optim.PlayerOptimizer):
+    """Gradient descent with momentum in numbers: each broken one changes one method."""
+
+    def __init__(self, params: Any, maximize: bool = False, rowwise: bool = False) -> None:
+        super().__init__(params, {}, maximize=maximize, constraint=None, rowwise=rowwise)
+
+    def _initial_numbers(self, active: Any) -> dict[str, Any]:
+        return {"num_steps": 0.0}
+
+    def _update(self, active: Any, numbers: dict[str, Any], objective: Any) -> None:
+        numbers["num_steps"] = numbers["num_steps"] + 1.0
+        self._descend(active, 0.2 / (1.0 + 0.01 * numbers["num_steps"]))
+
+
+def plain(**methods: Any) -> Any:
+    return type("Plain", (Plain,), methods)
+
+
+def ascend(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    self._descend(active, -0.2)
+
+
+def use_raw_gradient(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    for param in active.params:
+        param.sub_(0.1 * param.grad)
+
+
+def scale_gradient(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    self._descend(active, 0.2)
+    for param in active.params:
+        param.grad.mul_(0.5)
+
+
+def decay_all(self: Any, closure: Any = None, *, value: Any = None) -> Any:
+    for param in self._all_params():
+        param.data.mul_(0.9)
+    return optim.PlayerOptimizer.step(self, closure, value=value)
+
+
+def first_group_only(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    self._descend(active._replace(spans=active.spans[:1]), 0.2)
+
+
+def half_precision(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    if active.params[0].dtype == torch.float64:
+        self._descend(active, 0.2)
+    else:
+        self._descend(active, 0.1)
+
+
+def silent(self: Any, closure: Any = None, *, value: Any = None) -> None:
+    optim.PlayerOptimizer.step(self, closure, value=value)
+
+
+def forgets(self: Any) -> dict[str, Any]:
+    state = optim.PlayerOptimizer.state_dict(self)
+    state["param_groups"][0].pop("numbers", None)
+    return state
+
+
+def aliases(self: Any) -> dict[str, Any]:
+    state = optim.PlayerOptimizer.state_dict(self)
+    state["param_groups"][0]["numbers"] = self.param_groups[0].get("numbers", {})
+    return state
+
+
+def twin_is_new(self: Any, memo: Any) -> Any:
+    params = [p.detach().clone().requires_grad_() for p in self._all_params()]
+    memo.update({id(p): q for p, q in zip(self._all_params(), params, strict=True)})
+    return type(self)(params)
+
+
+def no_projection(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    for param, gradient in zip(active.params, active.grads, strict=True):
+        param.sub_(0.2 * gradient)
+
+
+def divides(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    norm = torch.as_tensor(active.norm_sq, dtype=torch.float64).sqrt()
+    for param, gradient in zip(active.params, active.grads, strict=True):
+        param.sub_(0.1 * gradient / norm)
+    self._project(active)
+
+
+def accepts_all(self: Any, grads: Any) -> Any:
+    return torch.nan_to_num(torch.cat([g.flatten() for g in grads])).square().sum().item()
+
+
+def no_reset(self: Any, keep: str = "nothing") -> None:
+    return None
+
+
+def joint_step(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    size = math.sqrt(sum(float(g.square().sum()) for g in active.grads))
+    self._descend(active, 0.1 / (1.0 + size))
+
+
+def moves_at_rest(self: Any, active: Any, numbers: Any, objective: Any) -> None:
+    self._descend(active, 0.1)
+    if self.param_groups[0]["rowwise"] and not bool(torch.as_tensor(active.moving).all()):
+        active.params[0].add_(0.1)
+
+
+def rows_forgotten(self: Any) -> dict[str, Any]:
+    state = optim.PlayerOptimizer.state_dict(self)
+    if self.param_groups[0]["rowwise"]:
+        state["param_groups"][0].pop("numbers", None)
+    return state
+
+
+BROKEN_OPTIMIZERS = {
+    "lower a strongly convex function": plain(_update=ascend),
+    "with maximize=True": plain(_update=use_raw_gradient),
+    "leaves the gradients in .grad": plain(_update=scale_gradient),
+    "without a gradient stays": plain(step=decay_all),
+    "every group moves": plain(_update=first_group_only),
+    "float32 parameters": plain(_update=half_precision),
+    "returns the loss": plain(step=silent),
+    "saved and loaded goes on": plain(state_dict=forgets),
+    "not changed by later steps": plain(state_dict=aliases),
+    "a deep copy": plain(__deepcopy__=twin_is_new),
+    "keeps every iterate in its set": plain(_update=no_projection),
+    "a gradient of zero": plain(_update=divides, _rests_at_zero_gradient=lambda self: False),
+    "refuses a gradient": plain(_checked_norm_sq=accepts_all),
+    "reset of a PlayerOptimizer": plain(reset=no_reset),
+    "would take alone": plain(_update=joint_step),
+    "waits as it would alone": plain(_update=moves_at_rest, masks_rows=True),
+    "rows that are saved": plain(state_dict=rows_forgotten),
+}
+
+
+@pytest.mark.parametrize("promise", BROKEN_OPTIMIZERS)
+def test_a_broken_optimizer_is_seen(promise: str) -> None:
+    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+        check_optimizer(BROKEN_OPTIMIZERS[promise], rowwise=True)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad", "RMSprop"])
+def test_the_optimizers_of_torch_pass(name: str) -> None:
+    check_optimizer(lambda params, **o: getattr(torch.optim, name)(params, lr=0.05, **o))
+    check_optimizer(Plain, rowwise=True)
+
+
+class Descent(neada.Stepper):
+    """Simultaneous steps whose size falls with a counter of its own."""
+
+    x_set: Any = None
+    lr = 0.2
+    bonus = 0
+
+    def __init__(self, x: Any, y: Any) -> None:
+        super().__init__([(x, self.x_set)], [(y, None)], rowwise=False)
+        self.count = 0
+
+    def _step(self, closure: Any) -> Any:
+        at_x, at_y = self.evaluate(closure)
+        self.count += 1
+        self.move()
+        self.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+    @torch.no_grad()
+    def move(self) -> None:
+        for sign, player in ((-1.0, "x"), (1.0, "y")):
+            for p in self._players[player]:
+                p.add_(sign * self.lr / (1.0 + 0.01 * self.count) * p.grad)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.count = state_dict["count"]
+
+
+def stepper(**methods: Any) -> Any:
+    return type("Descent", (Descent,), methods)
+
+
+def uncounted(self: Any, closure: Any) -> Any:
+    closure().backward()
+    return Descent._step(self, closure)
+
+
+def wrong_norms(self: Any, closure: Any) -> Any:
+    value, *_ = Descent._step(self, closure)
+    return value, 1.0, 1.0, ""
+
+
+@torch.no_grad()
+def drifts(self: Any) -> None:
+    Descent.move(self)
+    self._players["x"][0].add_(1e-3)
+
+
+def overspends(self: Any, closure: Any) -> Any:
+    self.counters.max_calls, limit = None, self.counters.max_calls
+    result = Descent._step(self, closure)
+    self.counters.max_calls = limit
+    return result
+
+
+def swallows(self: Any, closure: Any) -> Any:
+    try:
+        return Descent._step(self, closure)
+    except neada.NonFiniteGradient:
+        return torch.zeros(()), math.nan, math.nan, ""
+
+
+BROKEN_STEPPERS = {
+    "derived from neada.Stepper": stepper(step=lambda self, closure, batch_size=1: None),
+    "counters are": stepper(_step=uncounted),
+    "squared norms": stepper(_step=wrong_norms),
+    "x descends and y ascends": stepper(lr=-0.2),
+    "inside the sets": stepper(x_set=sets.Box(0.1, 0.9)),
+    "stationary point stays": stepper(move=drifts),
+    "saved and loaded": stepper(load_state_dict=neada.Stepper.load_state_dict),
+    "no more than max_calls": stepper(_step=overspends),
+    "not finite raises": stepper(_step=swallows),
+}
+
+
+@pytest.mark.parametrize("promise", BROKEN_STEPPERS)
+def test_a_broken_stepper_is_seen(promise: str) -> None:
+    check_stepper(Descent)
+    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+        check_stepper(BROKEN_STEPPERS[promise], accuracy=0.3)
+
+
+@pytest.mark.parametrize(
+    ("battery", "broken"),
+    [
+        (of_sets.BATTERY, BROKEN_SETS),
+        (of_rules.BATTERY, BROKEN_RULES),
+        (of_optimizers.BATTERY, BROKEN_OPTIMIZERS),
+        (of_optimizers.ROWS, BROKEN_OPTIMIZERS),
+        (of_steppers.BATTERY, BROKEN_STEPPERS),
+    ],
+)
+def test_every_promise_has_a_part_that_breaks_it(battery: Any, broken: Any) -> None:
+    assert [words for words in battery.promises if not any(key in words for key in broken)] == []
