@@ -30,6 +30,7 @@ LAYERS: list[set[str]] = [
     {"robust"},
     {"runs"},
     {"training", "plots"},
+    {"estimators"},
     {"experiments"},
     {"report"},
     {"cli"},
@@ -173,7 +174,7 @@ def test_only_steppers_know_which_stepper_is_nested() -> None:
 
 def test_public_names_are_the_decided_ones() -> None:
     modules = {
-        *("attacks", "data", "experiments", "inner", "models", "optim", "plots", "problems"),
+        *("attacks", "data", "estimators", "experiments", "inner", "models", "optim", "plots", "problems"),
         *("report", "robust", "runs", "sets", "steppers", "stopping", "training"),
     }
     functions = {

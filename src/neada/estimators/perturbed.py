@@ -20,8 +20,8 @@ from neada.robust.problem import Loss
 
 __all__ = ["RobustClassifier", "RobustRegressor"]
 
-# Ten steps are enough: the perturbations go on where the last epoch left them.
-_INNER = InnerOptions(max_steps=10)
+# A few steps are enough: the perturbations go on where the last epoch left them.
+_INNER = InnerOptions(max_steps=5)
 
 
 class _Perturbed(NetworkEstimator):
