@@ -174,18 +174,8 @@ def test_only_steppers_know_which_stepper_is_nested() -> None:
 
 def test_public_names_are_the_decided_ones() -> None:
     modules = {
-        *(
-            "attacks",
-            "data",
-            "estimators",
-            "experiments",
-            "inner",
-            "models",
-            "optim",
-            "plots",
-            "problems",
-        ),
-        *("report", "robust", "runs", "sets", "steppers", "stopping", "training"),
+        *("attacks", "data", "estimators", "experiments", "inner", "models", "optim", "plots"),
+        *("problems", "report", "robust", "runs", "sets", "steppers", "stopping", "training"),
     }
     functions = {
         *("__version__", "constrain", "make_stepper", "methods", "minimax", "MinimaxResult"),

@@ -70,9 +70,10 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\n## [{neada.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "name", ["index", "minimax", "constrained", "sets", "training", "estimators"]
-)
+PAGES = ("index", "minimax", "constrained", "sets", "training", "estimators")
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from neada.estimators import GroupRobustClassifier, RobustClassifier, RobustRegressor
 
 # Fewer epochs than by default, and a coarser end: the checks are about the interface.
-QUICK: dict[str, Any] = {"lr": 0.1, "tol": 0.02}
+QUICK: dict[str, Any] = {"lr": 0.1, "tol": 0.02, "batch_size": 512}
 
 
 @parametrize_with_checks(
@@ -62,9 +62,9 @@ def test_a_linear_classifier_minimizes_the_closed_form_of_the_worst_case(
     rows, labels = cancer
     rows = rows[:, :5]
     eps = 0.2
-    model = RobustClassifier(
-        objective="adversarial", eps=eps, norm=norm, tol=1e-5, max_iter=300, random_state=0
-    ).fit(rows, labels)
+    exact = {"batch_size": 300, "tol": 1e-6, "max_iter": 500}
+    model = RobustClassifier(objective="adversarial", eps=eps, norm=norm, **exact)
+    model.fit(rows, labels)
     inputs, signs = standardized(rows), 2.0 * labels - 1.0
 
     def robust_loss(point: np.ndarray) -> float:
@@ -268,7 +268,7 @@ def test_the_worst_group_fares_better_than_without_groups() -> None:
     scores = by_group.group_scores(test_rows, test_labels, test_groups)
     assert set(scores) == {"few", "many"}
     plain = by_class.group_scores(test_rows, test_labels, test_groups)
-    assert min(scores.values()) > 0.7 > 0.4 > min(plain.values())
+    assert min(scores.values()) > 0.75 > 0.6 > min(plain.values())
     assert by_group.group_weights_.sum() == pytest.approx(1.0)
 
 
@@ -310,7 +310,11 @@ def test_groups_are_routed() -> None:
         ({"objective": "wmr"}, ValueError, "did you mean 'wrm'?"),
         ({"gamma": 0.0}, ValueError, "gamma must be a number greater than 0"),
         ({"objective": "adversarial", "eps": -1.0}, ValueError, "eps must be a number greater"),
-        ({"objective": "adversarial", "norm": "l3"}, ValueError, "norm 'l3'"),
+        (
+            {"objective": "adversarial", "norm": "l3"},
+            ValueError,
+            "norm must be one of .*, got 'l3'",
+        ),
         ({"max_iter": 0}, ValueError, "max_iter must be a whole number at least 1"),
         ({"batch_size": 0.5}, ValueError, "batch_size must be a whole number at least 1"),
         ({"lr": 0.0}, ValueError, "lr must be a number greater than 0"),

@@ -68,7 +68,8 @@ class NetworkEstimator(BaseEstimator):
         """What the network returns, one row per row of X."""
         inputs = self._inputs(X)
         with torch.no_grad():
-            return self.module_(inputs)
+            outputs: Tensor = self.module_(inputs)
+        return outputs
 
     def _checked(self, X: ArrayLike, y: ArrayLike, **options: Any) -> tuple[Array, Array]:  # noqa: N803
         """The arguments of `fit` as arrays, after the constructor's have been looked at."""
@@ -175,7 +176,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         self.classes_: Array = encoder.classes_
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only, {self.classes_[0]!r}: a classifier needs two at least"
+                f"y has one class only, {self.classes_.tolist()[0]!r}: a classifier needs two at least"
             )
         return rows, torch.as_tensor(numbers, dtype=torch.int64)
 
@@ -184,7 +185,9 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         labels = column_or_1d(y)
         numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         if not (known := self.classes_[numbers] == labels).all():
-            raise ValueError(f"y has the label {labels[~known][0]!r}, which fit has not seen")
+            raise ValueError(
+                f"y has the label {labels[~known].tolist()[0]!r}, which fit has not seen"
+            )
         return torch.as_tensor(numbers, dtype=torch.int64)
 
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803

@@ -163,7 +163,7 @@ class GroupRobustClassifier(NetworkClassifier):
     def _held_out(self, groups: Tensor) -> Tensor:
         """The samples by which a network is judged: a share of every group, never all of it."""
         chosen = torch.zeros(len(groups), dtype=torch.bool)
-        for group in groups.unique():
+        for group in range(len(self.groups_)):
             members = torch.nonzero(groups == group).squeeze(1)
             wanted = round(self.validation_fraction * len(members))
             if self.validation_fraction > 0.0:
@@ -193,7 +193,7 @@ class _Judge:
         self.module.train()
         right = (logits.argmax(1) == self.targets).double()
         losses = cross_entropy(logits, self.targets, reduction="none").double()
-        groups = self.groups.unique()
+        groups = sorted(set(self.groups.tolist()))
         accuracy = min(right[self.groups == group].mean().item() for group in groups)
         loss = max(losses[self.groups == group].mean().item() for group in groups)
         self.curve.append(accuracy)
