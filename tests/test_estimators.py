@@ -80,7 +80,7 @@ def test_a_linear_classifier_minimizes_the_closed_form_of_the_worst_case(
         minimize(robust_loss, start, method="Powell", options={"maxiter": 50_000}).fun
         for start in (np.zeros(6), np.append(w, b))
     )
-    assert found <= best + 2e-3
+    assert found <= 1.01 * best
     assert model.loss_curve_[-1] == pytest.approx(found, abs=5e-3)
 
 
@@ -99,7 +99,7 @@ def test_a_linear_regressor_minimizes_the_closed_form_of_the_worst_case() -> Non
     layer = model.module_[1]
     found = robust_loss(np.append(layer.weight.detach().numpy()[0], layer.bias.item()))
     best = minimize(robust_loss, np.zeros(11), method="L-BFGS-B").fun
-    assert found <= best + 2e-3
+    assert found <= 1.01 * best
     assert model.loss_curve_[-1] == pytest.approx(found, abs=5e-3)
 
 

@@ -32,7 +32,8 @@ _DTYPES = (np.float64, np.float32)  # of X; the network has the same
 _LARGEST_BATCH = 256
 _MOST_STEPS = 1000  # of the network's optimizer, unless that is too few epochs
 _FEWEST_EPOCHS = 20
-_PATIENCE = 5  # epochs without progress before the learning rate falls
+_PATIENCE = 5  # epochs without progress before the learning rate falls, or
+_PATIENT_STEPS = 20  # so many steps, if those are more
 _FALL = 4.0
 _NUM_FALLS = 3  # one more is the end
 
@@ -134,7 +135,7 @@ class NetworkEstimator(BaseEstimator):
         """Minimize until the mean of what the adversary maximizes does not fall any more.
 
         Adam's learning rate is divided by 4 when the mean over an epoch has not fallen by `tol`
-        for 5 epochs, and the fourth time is the end.
+        for 5 epochs (and 20 steps), and the fourth time is the end.
 
         Args:
             step: The objective's, called with the optimizer, inputs, targets, ids and extras.
@@ -149,7 +150,8 @@ class NetworkEstimator(BaseEstimator):
         epochs = max(_FEWEST_EPOCHS, _MOST_STEPS // len(batches))
         epochs = epochs if self.max_iter is None else self.max_iter
         x_optimizer = torch.optim.Adam(self.module_.parameters(), lr=self.lr)
-        schedule = _Plateau(x_optimizer, self.tol)
+        patience = max(_PATIENCE, math.ceil(_PATIENT_STEPS / len(batches)))
+        schedule = _Plateau(x_optimizer, self.tol, patience)
         self.loss_curve_: list[float] = []
         for epoch in range(1, epochs + 1):
             total = 0.0
@@ -176,7 +178,7 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         self.classes_: Array = encoder.classes_
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y has one class only, {self.classes_.tolist()[0]!r}: a classifier needs two at least"
+                f"y has one class only, {self.classes_.tolist()[0]!r}: give two at least"
             )
         return rows, torch.as_tensor(numbers, dtype=torch.int64)
 
@@ -225,9 +227,10 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
 class _Plateau:
     """Lowers a learning rate when a loss does not fall any more, and says when to end."""
 
-    def __init__(self, optimizer: Optimizer, tol: float) -> None:
+    def __init__(self, optimizer: Optimizer, tol: float, patience: int) -> None:
         self.optimizer = optimizer
         self.tol = tol
+        self.patience = patience
         self.best = math.inf
         self.num_stale = 0
         self.num_falls = 0
@@ -238,7 +241,7 @@ class _Plateau:
             self.best, self.num_stale = loss, 0
             return False
         self.num_stale += 1
-        if self.num_stale < _PATIENCE:
+        if self.num_stale < self.patience:
             return False
         self.num_stale = 0
         self.num_falls += 1

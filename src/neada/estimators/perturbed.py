@@ -113,10 +113,10 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
     Example:
         >>> from sklearn.datasets import load_wine
         >>> X, y = load_wine(return_X_y=True)
-        >>> model = RobustClassifier(gamma=2.0, random_state=0).fit(X, y)
+        >>> model = RobustClassifier(random_state=0).fit(X, y)
         >>> model.score(X, y) > 0.95
         True
-        >>> model.certificate(X, y, rho=0.1).kind
+        >>> model.certificate(X, y, rho=0.1, gamma=5.0).kind
         'certified'
     """
 
