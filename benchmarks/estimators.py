@@ -205,7 +205,7 @@ def page(rows: list[dict[str, Any]], num_splits: int) -> str:
         "# Benchmarks: estimators",
         "",
         f"Written by `benchmarks/estimators.py`: means over {num_splits} random splits (a quarter "
-        "for testing), inputs standardized by the training part for all, one thread, float64, torch "
+        "for testing), inputs standardized by the training part for all, one thread, torch "
         f"{torch.__version__}. Defaults everywhere but for what a row names. The attacks are those "
         f"two that robust rows are trained for: at most {L2} in the l2 norm and at most {LINF} in "
         "every feature, by APGD for classifiers (accuracy in %), in closed form for linear "
