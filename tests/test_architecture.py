@@ -31,6 +31,7 @@ LAYERS: list[set[str]] = [
     {"robust"},
     {"runs"},
     {"training", "plots"},
+    {"estimators"},
     {"experiments"},
     {"report"},
     {"cli"},
@@ -174,8 +175,9 @@ def test_only_steppers_know_which_stepper_is_nested() -> None:
 
 def test_public_names_are_the_decided_ones() -> None:
     modules = {
-        *("attacks", "data", "experiments", "inner", "models", "optim", "plots", "problems"),
-        *("report", "robust", "runs", "sets", "steppers", "stopping", "testing", "training"),
+        *("attacks", "data", "estimators", "experiments", "inner", "models", "optim", "plots"),
+        *("problems", "report", "robust", "runs", "sets", "steppers", "stopping", "testing"),
+        "training",
     }
     functions = {
         *("__version__", "constrain", "make_stepper", "methods", "minimax", "MinimaxResult"),

@@ -239,6 +239,29 @@ def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
     assert refused.returncode == 2 and "there is no resnet" in refused.stderr
 
 
+def test_the_quick_comparison_of_estimators_has_every_row(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", minversion="1.6", reason="estimators need scikit-learn")
+    page_file, raw = tmp_path / "page.md", tmp_path / "raw.json"
+    arguments = ("--quick", "--write", str(page_file), "--raw", str(raw))
+    result = run_benchmark(*arguments, script="estimators.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    page = page_file.read_text()
+    assert result.stdout == page + "\n"
+    rows = json.loads(raw.read_text())
+    assert len(rows) == 8 + 6
+    for row in rows:
+        shown = cells(page, row["data"].capitalize(), row["model"])
+        if row["trouble"]:
+            assert row["trouble"] == "not installed" and "dro" in row["model"]
+            assert shown == ["not installed", "-", "-", "-"]
+            continue
+        clean, l2, linf, seconds = row["splits"][0]
+        assert clean >= max(l2, linf) and seconds > 0.0
+        shift = 0.06 if row["data"] == "wine" else 6e-4
+        assert [float(cell) for cell in shown[:3]] == pytest.approx([clean, l2, linf], abs=shift)
+
+
 def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- robustness table -->\nold\n<!-- end of the table -->\nafter\n")

@@ -31,7 +31,7 @@ def test_the_table_says_what_each_optimizer_says_of_itself() -> None:
 
 def test_every_public_name_has_an_entry_in_the_reference() -> None:
     modules = (neada.optim, neada.sets, neada.steppers, neada.robust, neada.attacks, neada.data)
-    for module in (*modules, neada.models, neada.training):
+    for module in (*modules, neada.models, neada.training, neada.estimators):
         page = (DOCS / "api" / f"{module.__name__.split('.')[1]}.md").read_text()
         for name in module.__all__:
             assert re.search(rf"{module.__name__}\.{name}\b", page), name
@@ -70,7 +70,10 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\n## [{neada.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["index", "minimax", "constrained", "sets", "training"])
+PAGES = ("index", "minimax", "constrained", "sets", "training", "estimators")
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from neada import (
         attacks,
         data,
+        estimators,
         experiments,
         inner,
         models,
@@ -79,6 +80,7 @@ __all__ = [
     "attacks",
     "constrain",
     "data",
+    "estimators",
     "experiments",
     "inner",
     "make_stepper",

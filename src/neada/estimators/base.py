@@ -1,0 +1,280 @@
+"""What all estimators share: arguments, the network, standardized inputs, the loop."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import LabelEncoder, StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from neada import models
+from neada.checks import check_number, not_one_of
+from neada.data import Batches
+from neada.robust import RobustInfo
+from neada.tensors import NonFiniteGradient
+
+__all__ = ["Array", "Module", "NetworkClassifier", "NetworkEstimator"]
+
+Array: TypeAlias = NDArray[Any]
+Module: TypeAlias = Literal["linear", "mlp"] | Callable[[int, int], nn.Module]
+
+_DTYPES = (np.float64, np.float32)  # of X; the network has the same
+_LARGEST_BATCH = 256
+_MOST_STEPS = 1000  # of the network's optimizer, unless that is too few epochs
+_FEWEST_EPOCHS = 20
+_PATIENCE = 5  # epochs without progress before the learning rate falls, or
+_PATIENT_STEPS = 20  # so many steps, if those are more
+_FALL = 4.0
+_NUM_FALLS = 3  # one more is the end
+
+
+class NetworkEstimator(BaseEstimator):
+    """An estimator that trains a torch network in batches; see `RobustClassifier`.
+
+    Subclasses list the arguments, as scikit-learn wants it, say in `_num_outputs` what the network
+    returns, and call `_train`.
+    """
+
+    module: Module
+    hidden: Sequence[int]
+    standardize: bool
+    lr: float
+    batch_size: int | None
+    max_iter: int | None
+    tol: float
+    random_state: Any
+    verbose: bool
+
+    def _inputs(self, X: ArrayLike) -> Tensor:  # noqa: N803
+        """Rows to predict for, in the network's units."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=_DTYPES, reset=False)
+        like = next(self.module_.parameters())
+        return torch.tensor(self._scaled(rows), dtype=like.dtype, device=like.device)
+
+    def _scaled(self, rows: Array) -> Array:
+        return rows if self.scaler_ is None else self.scaler_.transform(rows)
+
+    def _outputs(self, X: ArrayLike) -> Tensor:  # noqa: N803
+        """What the network returns, one row per row of X."""
+        inputs = self._inputs(X)
+        with torch.no_grad():
+            outputs: Tensor = self.module_(inputs)
+        return outputs
+
+    def _checked(self, X: ArrayLike, y: ArrayLike, **options: Any) -> tuple[Array, Array]:  # noqa: N803
+        """The arguments of `fit` as arrays, after the constructor's have been looked at."""
+        check_number("lr", self.lr)
+        check_number("tol", self.tol, strict=False)
+        for name in ("batch_size", "max_iter"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), above=1, strict=False, whole=True)
+        rows, targets = validate_data(self, X, y, dtype=_DTYPES, **options)
+        return rows, targets
+
+    @contextmanager
+    def _prepared(self, rows: Array, num_outputs: int) -> Iterator[Tensor]:
+        """Makes the network; inside, torch's random numbers come from `random_state`.
+
+        Yields the rows in the network's units. torch's global generator is left as it was.
+        """
+        random = check_random_state(self.random_state)
+        self._seed = int(random.randint(2**31 - 1))
+        self.scaler_ = StandardScaler().fit(rows) if self.standardize else None
+        inputs = torch.tensor(self._scaled(rows))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self._seed)
+            self.module_ = self._network(inputs.shape[1], num_outputs).to(inputs)
+            _check_outputs(self.module_, inputs, num_outputs)
+            self.module_.train()
+            yield inputs
+            self.module_.eval()
+
+    def _network(self, num_features: int, num_outputs: int) -> nn.Module:
+        if callable(self.module) and not isinstance(self.module, nn.Module):
+            network = self.module(num_features, num_outputs)
+            if not isinstance(network, nn.Module):
+                raise TypeError(
+                    "module(num_features, num_outputs) must return an nn.Module, not "
+                    f"{type(network).__name__}"
+                )
+            return network
+        if self.module == "mlp":
+            return models.mlp((num_features,), num_outputs, hidden=self.hidden)
+        if self.module == "linear":
+            network = models.linear((num_features,), num_outputs)
+            for parameter in network.parameters():
+                nn.init.zeros_(parameter)  # the problem is convex: a start like any other
+            return network
+        if isinstance(self.module, str):
+            raise ValueError(not_one_of("module", self.module, ("linear", "mlp")))
+        raise TypeError(
+            "module must be 'linear', 'mlp' or a function of (num_features, num_outputs) that "
+            f"returns a new network, not {type(self.module).__name__}"
+        )
+
+    def _train(
+        self,
+        step: Callable[..., RobustInfo],
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        extras: Sequence[Tensor] = (),
+        after_epoch: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Minimize until the mean of what the adversary maximizes does not fall any more.
+
+        Adam's learning rate is divided by 4 when the mean over an epoch has not fallen by `tol`
+        for 5 epochs (and 20 steps), and the fourth time is the end.
+
+        Args:
+            step: The objective's, called with the optimizer, inputs, targets, ids and extras.
+            inputs: One per row.
+            targets: One per row.
+            extras: More to give to `step`, such as group ids.
+            after_epoch: Called after every epoch.
+        """
+        size = _batch_size(len(inputs)) if self.batch_size is None else self.batch_size
+        size = min(size, len(inputs))
+        batches = Batches(inputs, targets, size, seed=self._seed, extras=extras)
+        epochs = max(_FEWEST_EPOCHS, _MOST_STEPS // len(batches))
+        epochs = epochs if self.max_iter is None else self.max_iter
+        x_optimizer = torch.optim.Adam(self.module_.parameters(), lr=self.lr)
+        patience = max(_PATIENCE, math.ceil(_PATIENT_STEPS / len(batches)))
+        schedule = _Plateau(x_optimizer, self.tol, patience)
+        self.loss_curve_: list[float] = []
+        for epoch in range(1, epochs + 1):
+            total = 0.0
+            for batch in batches:
+                total += _taken(step, x_optimizer, batch).value * len(batch[0])
+            self.loss_curve_.append(total / len(inputs))
+            self.n_iter_ = epoch
+            after_epoch()
+            if self.verbose:
+                sys.stderr.write(f"epoch {epoch}: robust loss {self.loss_curve_[-1]:.6f}\n")
+            if schedule.is_over(self.loss_curve_[-1]):
+                break
+
+
+class NetworkClassifier(ClassifierMixin, NetworkEstimator):
+    """A `NetworkEstimator` with one output per class."""
+
+    def _checked_classes(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Tensor]:  # noqa: N803
+        """The rows, and the classes as numbers from 0."""
+        rows, labels = self._checked(X, y)
+        check_classification_targets(labels)
+        encoder = LabelEncoder()
+        numbers = encoder.fit_transform(labels)
+        self.classes_: Array = encoder.classes_
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y has one class only, {self.classes_.tolist()[0]!r}: give two at least"
+            )
+        return rows, torch.as_tensor(numbers, dtype=torch.int64)
+
+    def _numbers(self, y: ArrayLike) -> Tensor:
+        """Labels as numbers of the classes."""
+        labels = column_or_1d(y)
+        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        if not (known := self.classes_[numbers] == labels).all():
+            raise ValueError(
+                f"y has the label {labels[~known].tolist()[0]!r}, which fit has not seen"
+            )
+        return torch.as_tensor(numbers, dtype=torch.int64)
+
+    def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
+        """The logits; for two classes those of the second minus those of the first.
+
+        Args:
+            X: One sample per row.
+
+        Returns:
+            One row per sample and one column per class; one number per sample for two classes.
+        """
+        logits: Array = self._outputs(X).numpy(force=True)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_proba(self, X: ArrayLike) -> Array:  # noqa: N803
+        """The probabilities of the classes, in the order of `classes_`.
+
+        Args:
+            X: One sample per row.
+        """
+        probabilities: Array = torch.softmax(self._outputs(X), dim=1).numpy(force=True)
+        return probabilities
+
+    def predict(self, X: ArrayLike) -> Array:  # noqa: N803
+        """The most probable class of each sample.
+
+        Args:
+            X: One sample per row.
+        """
+        numbers = self._outputs(X).argmax(1).numpy(force=True)
+        labels: Array = self.classes_[numbers]
+        return labels
+
+
+class _Plateau:
+    """Lowers a learning rate when a loss does not fall any more, and says when to end."""
+
+    def __init__(self, optimizer: Optimizer, tol: float, patience: int) -> None:
+        self.optimizer = optimizer
+        self.tol = tol
+        self.patience = patience
+        self.best = math.inf
+        self.num_stale = 0
+        self.num_falls = 0
+
+    def is_over(self, loss: float) -> bool:
+        """Take the loss of one more epoch."""
+        if loss < self.best - self.tol:
+            self.best, self.num_stale = loss, 0
+            return False
+        self.num_stale += 1
+        if self.num_stale < self.patience:
+            return False
+        self.num_stale = 0
+        self.num_falls += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] /= _FALL
+        return self.num_falls > _NUM_FALLS
+
+
+def _taken(
+    step: Callable[..., RobustInfo], x_optimizer: Optimizer, batch: tuple[Tensor, ...]
+) -> RobustInfo:
+    try:
+        return step(x_optimizer, *batch)
+    except NonFiniteGradient as error:
+        raise ValueError(
+            f"training met a number that is not finite ({error}): use standardize=True, a larger "
+            "gamma or a smaller eps, or a smaller lr"
+        ) from error
+
+
+def _batch_size(num_samples: int) -> int:
+    """About four batches of like size at least, so that small data take more than one step."""
+    num_batches = max(min(4, num_samples // 16), math.ceil(num_samples / _LARGEST_BATCH), 1)
+    return math.ceil(num_samples / num_batches)
+
+
+def _check_outputs(network: nn.Module, inputs: Tensor, num_outputs: int) -> None:
+    """Raise ValueError unless the network returns what it was asked for."""
+    network.eval()
+    with torch.no_grad():
+        shape = tuple(network(inputs[:1]).shape)
+    if shape != (1, num_outputs):
+        raise ValueError(
+            f"the network returns shape {shape} for one sample, but must return "
+            f"{(1, num_outputs)}: make it of both arguments of module(num_features, num_outputs)"
+        )

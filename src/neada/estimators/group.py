@@ -1,0 +1,211 @@
+"""A classifier that is trained for the group that fares worst."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import column_or_1d
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from neada import robust
+from neada.checks import check_number
+from neada.estimators.base import Array, Module, NetworkClassifier
+
+__all__ = ["GroupRobustClassifier"]
+
+
+class GroupRobustClassifier(NetworkClassifier):
+    r"""A classifier for the worst mixture of groups.
+
+    .. math::
+        \min_x\ \max_{y \in \Delta}\ \sum_g y_g\,\ell_g(x)
+        - \lambda \sum_g y_g \log (G y_g)
+
+    with the mean cross-entropy :math:`\ell_g` of each of the G groups, whatever their sizes. A part
+    of every group is held out, and the network of that epoch is kept whose worst group has the best
+    accuracy there; of equal ones, that with the smallest loss of the worst group.
+
+    With `sklearn.set_config(enable_metadata_routing=True)` and ``set_fit_request(groups=True)``
+    pipelines, searches and cross-validation hand `groups` on.
+
+    Args:
+        module: As for `RobustClassifier`.
+        hidden: As for `RobustClassifier`.
+        strength: The factor :math:`\lambda` of what keeps the mixture near equal shares; a small
+            one looks at the worst group only.
+        regularizer: What keeps it: "kl", or "chi2"; see `neada.robust.GroupDRO`.
+        validation_fraction: The share of each group that is held out, at least one sample of a
+            group of two; 0 selects by the training data.
+        standardize: As for `RobustClassifier`.
+        lr: As for `RobustClassifier`.
+        batch_size: As for `RobustClassifier`.
+        max_iter: As for `RobustClassifier`.
+        tol: As for `RobustClassifier`.
+        random_state: As for `RobustClassifier`, and of the part that is held out.
+        verbose: As for `RobustClassifier`.
+
+    Attributes:
+        classes_: The labels, sorted.
+        groups_: The groups, sorted.
+        group_weights_: The adversary's last weights :math:`y` of the groups.
+        validation_curve_: The accuracy of the worst group on the held-out part after every epoch.
+        best_iter_: The epoch that was kept, from 1.
+        module_: As for `RobustClassifier`.
+        scaler_: As for `RobustClassifier`.
+        loss_curve_: As for `RobustClassifier`.
+        n_iter_: Epochs.
+        n_features_in_: Columns of X.
+        feature_names_in_: Their names, if X was a frame with names.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = GroupRobustClassifier(random_state=0).fit(X, y)
+        >>> min(model.group_scores(X, y).values()) > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        module: Module = "linear",
+        *,
+        hidden: Sequence[int] = (64,),
+        strength: float = 0.1,
+        regularizer: Literal["kl", "chi2"] = "kl",
+        validation_fraction: float = 0.2,
+        standardize: bool = True,
+        lr: float = 0.03,
+        batch_size: int | None = None,
+        max_iter: int | None = None,
+        tol: float = 1e-3,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.strength = strength
+        self.regularizer = regularizer
+        self.validation_fraction = validation_fraction
+        self.standardize = standardize
+        self.lr = lr
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Train a new network.
+
+        Args:
+            X: One sample per row: an array or a frame of numbers.
+            y: One label per sample, of any kind.
+            groups: The group of each sample, of any kind; None makes the classes the groups.
+        """
+        check_number("validation_fraction", self.validation_fraction, strict=False, below=1.0)
+        rows, targets = self._checked_classes(X, y)
+        self.groups_, numbers = _numbered(y if groups is None else groups, len(rows))
+        with self._prepared(rows, len(self.classes_)) as inputs:
+            held_out = self._held_out(numbers)
+            train = ~held_out
+            judged = held_out if held_out.any() else train
+            judge = _Judge(self, *(part[judged] for part in (inputs, targets, numbers)))
+            objective = robust.GroupDRO(
+                self.module_,
+                cross_entropy,
+                len(self.groups_),
+                regularizer=self.regularizer,
+                strength=self.strength,
+            )
+            self._train(
+                lambda x_optimizer, inputs, targets, ids, groups: objective.step(
+                    x_optimizer, inputs, targets, groups
+                ),
+                inputs[train],
+                targets[train],
+                extras=[numbers[train]],
+                after_epoch=judge.look,
+            )
+            self.group_weights_: Array = objective.weights.detach().numpy(force=True)
+            self.module_.load_state_dict(judge.state)
+            self.validation_curve_, self.best_iter_ = judge.curve, judge.best_iter
+        return self
+
+    def group_scores(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        groups: ArrayLike | None = None,
+    ) -> dict[Any, float]:
+        """The accuracy of each group.
+
+        Args:
+            X: One sample per row.
+            y: Their labels.
+            groups: Their groups; None makes the classes the groups.
+
+        Returns:
+            From the groups that there are to accuracies.
+        """
+        right = self.predict(X) == column_or_1d(y)
+        known, numbers = _numbered(y if groups is None else groups, len(right))
+        return {group: float(right[numbers == i].mean()) for i, group in enumerate(known.tolist())}
+
+    def _held_out(self, groups: Tensor) -> Tensor:
+        """The samples by which a network is judged: a share of every group, never all of it."""
+        chosen = torch.zeros(len(groups), dtype=torch.bool)
+        for group in range(len(self.groups_)):
+            members = torch.nonzero(groups == group).squeeze(1)
+            wanted = round(self.validation_fraction * len(members))
+            if self.validation_fraction > 0.0:
+                wanted = min(max(1, wanted), len(members) - 1)
+            chosen[members[torch.randperm(len(members))[:wanted]]] = True
+        return chosen
+
+
+class _Judge:
+    """Keeps the network whose worst group fares best."""
+
+    def __init__(
+        self, owner: GroupRobustClassifier, inputs: Tensor, targets: Tensor, groups: Tensor
+    ) -> None:
+        self.module = owner.module_
+        self.inputs, self.targets, self.groups = inputs, targets, groups
+        self.curve: list[float] = []
+        self.best = (-1.0, 0.0)
+        self.best_iter = 0
+        self.state: dict[str, Any] = {}
+
+    def look(self) -> None:
+        """After an epoch."""
+        self.module.eval()
+        with torch.no_grad():
+            logits = self.module(self.inputs)
+        self.module.train()
+        right = (logits.argmax(1) == self.targets).double()
+        losses = cross_entropy(logits, self.targets, reduction="none").double()
+        groups = sorted(set(self.groups.tolist()))
+        accuracy = min(right[self.groups == group].mean().item() for group in groups)
+        loss = max(losses[self.groups == group].mean().item() for group in groups)
+        self.curve.append(accuracy)
+        if (accuracy, -loss) > self.best:
+            self.best, self.best_iter = (accuracy, -loss), len(self.curve)
+            self.state = copy.deepcopy(self.module.state_dict())
+
+
+def _numbered(groups: ArrayLike, num_samples: int) -> tuple[Array, Tensor]:
+    """The groups there are, and the place of every sample's group among them."""
+    labels = column_or_1d(groups)
+    if len(labels) != num_samples:
+        raise ValueError(f"there are {num_samples} samples but {len(labels)} groups: give one each")
+    known, numbers = np.unique(labels, return_inverse=True)
+    return known, torch.as_tensor(numbers, dtype=torch.int64)

@@ -1,0 +1,323 @@
+"""A classifier and a regressor whose inputs are moved by an adversary."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import column_or_1d
+from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
+
+from neada import robust
+from neada.checks import check_choice
+from neada.estimators.base import Array, Module, NetworkClassifier, NetworkEstimator
+from neada.inner import InnerOptions
+from neada.robust.adversarial import Norm
+from neada.robust.problem import Loss
+
+__all__ = ["RobustClassifier", "RobustRegressor"]
+
+# A few steps are enough: the perturbations go on where the last epoch left them.
+_INNER = InnerOptions(max_steps=5)
+
+
+class _Perturbed(NetworkEstimator):
+    """What both share: the objective, and the certificate."""
+
+    objective: Literal["wrm", "adversarial"]
+    gamma: float
+    eps: float
+    norm: Norm
+
+    _loss: Loss
+
+    def _fit_perturbed(self, rows: Array, targets: Tensor, num_outputs: int) -> Self:
+        check_choice("objective", self.objective, ("wrm", "adversarial"))
+        with self._prepared(rows, num_outputs) as inputs:
+            store = robust.PerturbationStore(len(inputs), inputs.shape[1:], dtype=inputs.dtype)
+            adversary = self._adversary(store)
+            self._train(adversary.step, inputs, targets)
+        return self
+
+    def _adversary(
+        self, store: robust.PerturbationStore
+    ) -> robust.WRM | robust.AdversarialTraining:
+        if self.objective == "wrm":
+            return robust.WRM(self.module_, self._loss, self.gamma, store=store, inner=_INNER)
+        return robust.AdversarialTraining(
+            self.module_, self._loss, self.eps, self.norm, store=store, inner=_INNER
+        )
+
+    def _certified(
+        self, inputs: Tensor, targets: Tensor, rho: float, gamma: float | None
+    ) -> robust.Certificate:
+        if len(inputs) != len(targets):
+            raise ValueError(f"there are {len(inputs)} rows in X but {len(targets)} targets")
+        if self.objective != "wrm":
+            raise ValueError(
+                "a certificate is about perturbations at a price, and this estimator was trained "
+                "within a distance, for which nothing is certified: use objective='wrm'"
+            )
+        objective = robust.WRM(self.module_, self._loss, self.gamma)
+        return robust.certificate(objective, [(inputs, targets)], rho=rho, gamma=gamma)
+
+
+class RobustClassifier(NetworkClassifier, _Perturbed):
+    r"""A classifier that is trained on inputs which an adversary has moved.
+
+    With ``objective="wrm"`` the adversary pays for the distance, with ``objective="adversarial"``
+    it has a distance at its disposal:
+
+    .. math::
+        \min_x \frac1n \sum_i \max_{z_i} \ell(x; z_i) - \gamma \|z_i - v_i\|_2^2
+        \qquad\text{or}\qquad
+        \min_x \frac1n \sum_i \max_{\|z_i - v_i\| \le \epsilon} \ell(x; z_i)
+
+    with the cross-entropy :math:`\ell`. The adversary has no learning rate; see `neada.robust`.
+    Distances are in standardized units when `standardize` is on: there a feature's standard
+    deviation over the training data is 1.
+
+    Args:
+        module: "linear", "mlp", or a function of (num_features, num_outputs) that returns a new
+            network, such as a class derived from `torch.nn.Module`.
+        hidden: Widths of the hidden layers of "mlp", which have ELU between them.
+        objective: "wrm" or "adversarial".
+        gamma: The price of a unit of squared distance, for "wrm"; a small price is a strong
+            adversary.
+        eps: The distance, for "adversarial".
+        norm: Of the distance, for "adversarial": "linf", "l2" or "l1".
+        standardize: Give every feature mean 0 and standard deviation 1 first, by the training data.
+        lr: The first learning rate of the network's Adam; it falls when the loss does not.
+        batch_size: Samples in a batch; None for a size that fits the data: at least 4 batches, none
+            above 256.
+        max_iter: Epochs at the most; None for a number that fits the data: 1000 steps, at least 20
+            epochs.
+        tol: The robust loss has to fall by so much, or the learning rate does; the fourth time
+            training ends. It is in nats.
+        random_state: Of the network's start and the order of the samples; as scikit-learn has it.
+        verbose: Write the robust loss of every epoch to the standard error.
+
+    Attributes:
+        classes_: The labels, sorted.
+        module_: The network, in evaluation mode; its inputs are standardized if `standardize` is
+            on. It has X's precision: float32 for float32, float64 for anything else.
+        scaler_: The `StandardScaler` before it, or None.
+        loss_curve_: The mean over every epoch of what the adversary maximizes.
+        n_iter_: Epochs.
+        n_features_in_: Columns of X.
+        feature_names_in_: Their names, if X was a frame with names.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = RobustClassifier(random_state=0).fit(X, y)
+        >>> model.score(X, y) > 0.95
+        True
+        >>> model.certificate(X, y, rho=0.1, gamma=5.0).kind
+        'certified'
+    """
+
+    _loss = staticmethod(cross_entropy)
+
+    def __init__(
+        self,
+        module: Module = "linear",
+        *,
+        hidden: Sequence[int] = (64,),
+        objective: Literal["wrm", "adversarial"] = "wrm",
+        gamma: float = 1.0,
+        eps: float = 0.1,
+        norm: Norm = "linf",
+        standardize: bool = True,
+        lr: float = 0.03,
+        batch_size: int | None = None,
+        max_iter: int | None = None,
+        tol: float = 1e-3,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.objective = objective
+        self.gamma = gamma
+        self.eps = eps
+        self.norm = norm
+        self.standardize = standardize
+        self.lr = lr
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+        """Train a new network.
+
+        Args:
+            X: One sample per row: an array or a frame of numbers.
+            y: One label per sample, of any kind.
+        """
+        rows, targets = self._checked_classes(X, y)
+        return self._fit_perturbed(rows, targets, len(self.classes_))
+
+    def certificate(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        *,
+        rho: float,
+        gamma: float | None = None,
+    ) -> robust.Certificate:
+        """Bound the mean cross-entropy under every shift of these data; for "wrm" only.
+
+        See `neada.robust.certificate` for what it says. It is about the samples given, and
+        "certified" for "linear", "mlp" and networks like them; for others it is an estimate.
+
+        Args:
+            X: One sample per row.
+            y: Their labels.
+            rho: The size of the shift: the mean squared distance that samples may be moved, in
+                standardized units when `standardize` is on.
+            gamma: The certificate's own price, if that of the training is too small.
+
+        Raises:
+            ValueError: the objective is "adversarial", or gamma is too small for a bound (the
+                message says what is large enough).
+        """
+        inputs = self._inputs(X)
+        return self._certified(inputs, self._numbers(y), rho, gamma)
+
+
+class RobustRegressor(RegressorMixin, _Perturbed):
+    """A regressor that is trained on inputs which an adversary has moved.
+
+    As `RobustClassifier`, with the squared error. The target is given mean 0 and variance 1 by the
+    training data, always, and the loss is in these units: 1 is the error of the mean.
+
+    With ``objective="wrm"`` and a linear network the worst case of a residual r is
+    r² / (1 - |w|²/gamma): the weights stay within a ball of radius sqrt(gamma), and the adversary
+    shrinks them as a ridge does.
+
+    Args:
+        module: As for `RobustClassifier`; one output.
+        hidden: As for `RobustClassifier`.
+        objective: "wrm" or "adversarial".
+        gamma: The price of a unit of squared distance, for "wrm", in units of the target's
+            variance.
+        eps: The distance, for "adversarial".
+        norm: Of the distance, for "adversarial": "linf", "l2" or "l1".
+        standardize: As for `RobustClassifier`; it is about X.
+        lr: As for `RobustClassifier`.
+        batch_size: As for `RobustClassifier`.
+        max_iter: As for `RobustClassifier`.
+        tol: As for `RobustClassifier`, in units of the target's variance.
+        random_state: As for `RobustClassifier`.
+        verbose: As for `RobustClassifier`.
+
+    Attributes:
+        target_mean_: The mean of y.
+        target_scale_: Its standard deviation.
+        module_: As for `RobustClassifier`; its outputs are standardized targets.
+        scaler_: As for `RobustClassifier`.
+        loss_curve_: As for `RobustClassifier`.
+        n_iter_: Epochs.
+        n_features_in_: Columns of X.
+        feature_names_in_: Their names, if X was a frame with names.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = RobustRegressor(random_state=0).fit(X, y)
+        >>> model.score(X, y) > 0.4
+        True
+    """
+
+    _loss = staticmethod(mse_loss)
+
+    def __init__(
+        self,
+        module: Module = "linear",
+        *,
+        hidden: Sequence[int] = (64,),
+        objective: Literal["wrm", "adversarial"] = "wrm",
+        gamma: float = 4.0,
+        eps: float = 0.1,
+        norm: Norm = "linf",
+        standardize: bool = True,
+        lr: float = 0.03,
+        batch_size: int | None = None,
+        max_iter: int | None = None,
+        tol: float = 1e-3,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.objective = objective
+        self.gamma = gamma
+        self.eps = eps
+        self.norm = norm
+        self.standardize = standardize
+        self.lr = lr
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+        """Train a new network.
+
+        Args:
+            X: One sample per row: an array or a frame of numbers.
+            y: One number per sample.
+        """
+        rows, numbers = self._checked(X, y, y_numeric=True)
+        numbers = numbers.astype(np.float64)
+        self.target_mean_ = float(numbers.mean())
+        self.target_scale_ = float(numbers.std()) or 1.0
+        return self._fit_perturbed(rows, self._column(numbers, rows.dtype), 1)
+
+    def predict(self, X: ArrayLike) -> Array:  # noqa: N803
+        """The predicted target of each sample.
+
+        Args:
+            X: One sample per row.
+        """
+        outputs: Array = self._outputs(X).squeeze(1).numpy(force=True)
+        return outputs * self.target_scale_ + self.target_mean_
+
+    def certificate(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        *,
+        rho: float,
+        gamma: float | None = None,
+    ) -> robust.Certificate:
+        """Bound the mean squared error under every shift of these data; for "wrm" only.
+
+        The bound is in units of `target_scale_` squared. It is "certified" for a linear network
+        and an estimate for others; see `neada.robust.certificate`.
+
+        Args:
+            X: One sample per row.
+            y: Their targets.
+            rho: As for `RobustClassifier.certificate`.
+            gamma: As for `RobustClassifier.certificate`.
+
+        Raises:
+            ValueError: the objective is "adversarial", or gamma is too small for a bound (the
+                message says what is large enough).
+        """
+        inputs = self._inputs(X)
+        numbers = column_or_1d(y).astype(np.float64)
+        return self._certified(inputs, self._column(numbers, inputs.numpy().dtype), rho, gamma)
+
+    def _column(self, numbers: Array, dtype: Any) -> Tensor:
+        """Targets in the network's units."""
+        standardized = (numbers - self.target_mean_) / self.target_scale_
+        return torch.tensor(standardized.astype(dtype)).unsqueeze(1)
