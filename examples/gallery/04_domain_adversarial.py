@@ -179,9 +179,11 @@ print(f"after 300 steps: target {run['target'][-1]:.1%}, source {run['source']:.
 # Five seeds
 # ----------
 #
-# ``python examples/gallery/04_domain_adversarial.py --full`` repeats this. Of the
-# weights 0.3 and 1 the one was taken that did better on the shifted test images for two
-# of these seeds; whoever has no labels of the target at all cannot choose like that.
+# ``python examples/gallery/04_domain_adversarial.py --full`` repeats this. For one step
+# of the features NeAda takes three of the discriminator: four gradients, where the
+# other games take two. Of the weights 0.3 and 1 the one was taken that did better on
+# the shifted test images for two of these seeds; whoever has no labels of the target
+# at all cannot choose like that.
 
 if "--full" in sys.argv:
     methods = ("source only", *STEPPERS)
