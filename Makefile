@@ -28,8 +28,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Runs the gallery, too: an example that was not changed since the last build is not run again.
 docs: $(READY)
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
 
 bench: $(READY)
@@ -43,7 +44,7 @@ bench: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write docs/benchmarks-ranks.md
 
 clean:
-	rm -rf $(VENV) build dist docs/_build .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) build dist docs/_build docs/gallery .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

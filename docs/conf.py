@@ -1,11 +1,16 @@
 """Sphinx settings; warnings are errors (`make docs`)."""
 
+import sys
+from pathlib import Path
+
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import neada
 from neada.tables import resolve
+
+sys.path.insert(0, str(Path(__file__).parent))  # for gallery_warnings
 
 project = "neada"
 author = "The neada developers"
@@ -17,6 +22,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # so that formulas show without a network
 ]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
@@ -28,6 +34,20 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_default_options = {"members": True, "show-inheritance": False}
 default_role = "code"
+
+# An example that raises or warns fails the build.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": ("matplotlib", "gallery_warnings.as_errors"),
+    "reset_modules_order": "both",
+    "image_srcset": ["2x"],
+    "notebook_extensions": set(),
+    "write_computation_times": False,
+    "show_signature": False,
+}
 
 html_theme = "furo"
 html_title = f"neada {release}"

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from neada import models
+from neada.robust import AdversarialTraining
 
 
 def kinds(model: nn.Module) -> list[str]:
@@ -131,3 +132,38 @@ def test_widths_are_refused_where_layers_are_fixed() -> None:
         models.make("cnn", (1, 28, 28), 10, hidden=(3,))
     with pytest.raises(ValueError, match="whole numbers, at least 1"):
         models.make("mlp", (2,), 2, hidden=(0,))
+
+
+def test_a_network_that_normalizes_sees_what_numpy_computes() -> None:
+    pixels = np.random.default_rng(0).uniform(size=(2, 3, 4, 5))
+    mean, std = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
+    model = models.Normalized(nn.Identity(), mean, std).double()
+    expected = (pixels - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+    np.testing.assert_allclose(model(torch.from_numpy(pixels)).numpy(), expected, atol=1e-7)
+    rows = torch.rand(4, 6)
+    assert torch.equal(models.Normalized(nn.Identity(), 0.5, 0.25)(rows), (rows - 0.5) / 0.25)
+
+
+def test_mean_and_deviation_are_saved_and_no_parameters() -> None:
+    model = models.Normalized(nn.Linear(2, 1), (0.0, 1.0), (1.0, 2.0))
+    assert {"mean", "std"} < set(model.state_dict())
+    assert num_parameters(model) == 3
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "words"), [(0.0, 0.0, "std must"), (math.nan, 1.0, "mean must")]
+)
+def test_numbers_that_normalize_nothing_are_refused(mean: float, std: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        models.Normalized(nn.Identity(), mean, std)
+
+
+def test_eps_is_in_pixels_for_a_network_that_normalizes() -> None:
+    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ELU(), nn.Flatten(), nn.Linear(144, 2)]
+    model = models.Normalized(nn.Sequential(*layers), 0.5, 0.1)
+    loss = nn.functional.cross_entropy
+    robust = AdversarialTraining(model, loss, eps=0.03, bounds=(0.0, 1.0))
+    inputs = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    worst = robust.perturb(inputs, torch.tensor([0, 1, 0, 1]))
+    moved = (worst.inputs - inputs).abs().amax()
+    assert 0.02 < moved <= 0.03 + 1e-6

@@ -371,3 +371,38 @@ def test_the_promises_of_a_stepper_are_kept(name: str, where: str) -> None:
         return
     x_set, y_set, *_ = SETS[where]
     check_stepper(lambda x, y: MAKE[name](x, y, x_set, y_set))
+
+
+@pytest.mark.parametrize("kind", ["simultaneous", "nested", "extragradient"])
+def test_a_gradient_penalty_in_the_closure_is_differentiated(kind: str) -> None:
+    """With the critic y z the slope is y, so the penalty (y - 1)^2 has the derivative 2 (y - 1)."""
+    x, y = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([0.5], [3.0]))
+    stepper: steppers.Stepper
+    if kind == "extragradient":
+        stepper = steppers.Extragradient([x], [y], LX, LY)
+    elif kind == "nested":
+        parts = SGD([x], lr=LX), SGD([y], lr=LY, maximize=True)
+        stepper = steppers.NeAda(*parts, FixedSteps(2))
+    else:
+        stepper = steppers.Simultaneous(SGD([x], lr=LX), SGD([y], lr=LY, maximize=True))
+
+    def penalized() -> Tensor:
+        point = torch.ones(1, dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad((y * point).sum(), point, create_graph=True)
+        return (2 * y - y * x - (slope - 1) ** 2).sum()
+
+    stepper.step(penalized)
+
+    def slope_y(x: float, y: float) -> float:
+        return 2 - x - 2 * (y - 1)
+
+    if kind == "nested":
+        by_hand = 3.0
+        for _ in range(2):
+            by_hand += LY * slope_y(0.5, by_hand)
+        expected = (0.5 + LX * by_hand, by_hand)
+    else:
+        ahead = (0.5 + LX * 3.0, 3.0 + LY * slope_y(0.5, 3.0))
+        twice = (0.5 + LX * ahead[1], 3.0 + LY * slope_y(*ahead))
+        expected = twice if kind == "extragradient" else ahead
+    np.testing.assert_allclose([x.item(), y.item()], expected, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""The paper's networks and two small ones, each an `nn.Sequential` as torch initializes it."""
+"""The paper's networks and two small ones; any network on inputs that it normalizes itself."""
 
 import contextlib
 import itertools
@@ -6,14 +6,54 @@ import math
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from neada.checks import check_choice, check_number
 from neada.tables import MODELS, resolve
 
-__all__ = ["cnn", "linear", "make", "mlp", "names", "small_cnn"]
+__all__ = ["Normalized", "cnn", "linear", "make", "mlp", "names", "small_cnn"]
 
 _Shape = Sequence[int]
+
+
+class Normalized(nn.Module):
+    """A network that normalizes its inputs itself, channel by channel.
+
+    Inputs stay in the units of the data, such as [0, 1], and with them perturbations: `eps` and
+    `bounds` of objectives and attacks mean pixels. Mean and deviation are buffers: they are saved
+    with the model and move with it from device to device.
+
+    Args:
+        model: The network, which expects normalized inputs.
+        mean: What is subtracted: one number, or one per channel.
+        std: What the result is divided by, likewise.
+
+    Example:
+        >>> model = Normalized(nn.Flatten(), mean=(0.5, 0.0), std=(0.25, 2.0))
+        >>> model(torch.ones(1, 2, 1, 1))
+        tensor([[2.0000, 0.5000]])
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, model: nn.Module, mean: float | Sequence[float], std: float | Sequence[float]
+    ) -> None:
+        super().__init__()
+        for name, numbers in (("mean", mean), ("std", std)):
+            several = [numbers] if isinstance(numbers, int | float) else numbers
+            for number in several:
+                check_number(name, number, above=0.0 if name == "std" else -math.inf)
+            self.register_buffer(name, torch.tensor([float(number) for number in several]))
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """What the network makes of the normalized inputs, whose channels come second."""
+        shape = (-1,) + (1,) * (inputs.dim() - 2)
+        normalized = (inputs - self.mean.view(shape)) / self.std.view(shape)
+        outputs: Tensor = self.model(normalized)
+        return outputs
 
 
 def linear(input_shape: _Shape, num_classes: int) -> nn.Sequential:
