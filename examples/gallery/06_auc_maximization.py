@@ -117,10 +117,11 @@ print(f"AUC on test data {area(*scores_test):.3f}")
 #
 # Three competitors. With both classes in the batch nobody needs :math:`\alpha`: the
 # pairwise loss of the batch is the closed form, an unbiased estimate at the price of
-# one gradient. A loop in the style of PESG (Guo et al. 2020) takes gradient steps of
-# both players, pulls the weights to a reference point, and after every third of its
-# steps moves that point to the mean and divides the learning rate by three. And there
-# is the usual loss, cross-entropy with both classes weighted equally.
+# one gradient. A loop in the style of PESG, the optimizer of the library LibAUC (which
+# itself was not run), takes gradient steps of both players, pulls the weights to a
+# reference point, and after every third of its steps moves that point to the mean and
+# divides the learning rate by three. And there is the usual loss, cross-entropy with
+# both classes weighted equally.
 
 
 class Setting:
@@ -235,7 +236,17 @@ print(f"AUC on test data {test_area(setting):.3f}")
 # -------------------------
 #
 # ``python examples/gallery/06_auc_maximization.py --full`` repeats this: 3000 gradients
-# for everybody, three seeds, the same learning rate for both players. RESULTTEXT
+# for everybody, three seeds, the same learning rate for both players. No rate was
+# chosen on data of its own, so a curve says more than its highest point.
+#
+# At its best rate each min-max method comes to an AUC of 0.963 to 0.965, no more than
+# the linear score has, and no more than cross-entropy (0.967). They differ in the rates
+# that work: NeAda needs 0.1 to 1, TiAda 0.1 to 10; the PESG-style loop works with 0.001
+# and 0.01, where those two are too slow, loses one of three runs at 0.1 and all above.
+# The closed form is ahead, with 0.986 at rate 1 and all 3000 gradients spent on the
+# weights, where the others spend half of them or fewer. Whoever has both classes in
+# every batch should take it. The min-max form is for the case that it was made for, a
+# stream of single samples in which positives are rare.
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)
 
