@@ -66,7 +66,8 @@ def training_data(seed: int) -> TensorDataset:
 # model, less ``strength`` times its divergence from equal shares. With a large strength
 # the groups count equally, with a small one the worst counts almost alone. With the
 # default divergence the worst mixture has a formula, so that there is no learning rate
-# for the weights.
+# for the weights. Without the divergence (``regularizer=None``) they move by one step of
+# exponentiated gradient per batch instead, whose rate adapts.
 
 
 def test_accuracies(model: torch.nn.Module) -> list[float]:
@@ -120,7 +121,9 @@ def train(method: str | float, seed: int, epochs: int = 10) -> list[list[float]]
 # One run of each
 # ---------------
 #
-# Ten passes over the data, the same network and optimizer.
+# Ten passes over the data, the same network and optimizer. Training in the plain way
+# goes by the color. Balanced sampling and group DRO are close to each other, and a
+# single run does not say which is better: here balanced sampling is.
 
 NAMES: dict[str | float, str] = {
     **{"plain": "plain", "balanced": "balanced sampling", 0.1: "group DRO, 0.1"}
@@ -136,7 +139,15 @@ for method, name in NAMES.items():
 # --------------------------
 #
 # ``python examples/gallery/07_group_dro.py --full`` repeats this, for seeds 1 to 5 with
-# thirty passes. No strength was chosen beforehand: all of them are shown.
+# thirty passes. No strength was chosen beforehand: all of them are shown. The worst
+# group is where plain training loses most: 45 % after ten passes. Balanced sampling
+# brings it to 70 %, group DRO to between 72 % and 77 %. Seeds differ by more than that,
+# but they can be compared one by one, since the colors and the first network are the
+# same. With a strength of 0.1 group DRO wins for four seeds of five, by 6 points on
+# average after ten passes and 4 after thirty; without the regularizer it is never
+# behind; with the default of 1 it is no better than balanced sampling after thirty
+# passes. Five seeds are few, and nobody chose the number of passes on held-out images,
+# which may change the order.
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)
 if "--full" in sys.argv:
@@ -150,15 +161,16 @@ found = {
     name: 100 * np.array(runs) for name, runs in json.loads(RESULTS.read_text()).items()
 }
 
+LABELS = {str(strength): f"DRO, {strength:g}" for strength in STRENGTHS}
 print("                        10 passes              30 passes")
 print("                     worst     mean         worst     mean")
 for name, accuracies in found.items():
-    row = f"{name:19}"
+    row = f"{LABELS.get(name, name):19}"
     for measurement in (4, 14):
         at = accuracies[:, measurement]
         worst = at.min(1)
         row += f" {worst.mean():5.1f} ± {worst.std(ddof=1):3.1f}  {at.mean():5.1f}    "
-    print(row)
+    print(row.rstrip())
 
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(10.4, 3.8), layout="constrained"
@@ -178,19 +190,31 @@ for number, (method, name) in enumerate(NAMES.items()):
         passes, low, high, color=style["color"], alpha=0.15, linewidth=0
     )
 label_axes(middle, "Worst group, mean and range", "passes over the data")
-for measurement, line in ((4, "-"), (14, "--")):
-    worst = np.array([found[str(s)][:, measurement].min(1) for s in STRENGTHS])
-    passed = f"{passes[measurement]} passes"
-    style = {**numbered_style(2), "linestyle": line}
-    right.plot(STRENGTHS, worst.mean(1), label=f"group DRO, {passed}", **style)
-    right.axhline(
-        found["balanced"][:, measurement].min(1).mean(),
-        **{"color": numbered_style(1)["color"], "linestyle": line},
-        label=f"balanced sampling, {passed}",
+DRO = ["DRO, no regularizer", *map(str, STRENGTHS)]
+right.axhline(0, color="0.5", linewidth=1)
+for number, measurement in enumerate((4, 14), start=3):
+    worst = {
+        name: accuracies[:, measurement].min(1) for name, accuracies in found.items()
+    }
+    gains = np.array([worst[name] - worst["balanced"] for name in DRO])
+    places = np.arange(len(DRO)) + 0.24 * (number - 3.5)
+    color = numbered_style(number)["color"]
+    right.plot(places, gains, ".", color=color, alpha=0.6)
+    right.plot(
+        places,
+        gains.mean(1),
+        *("_",),
+        **{"color": color, "markersize": 12, "markeredgewidth": 2.5},
+        label=f"mean gain after {passes[measurement]} passes",
     )
-right.set_xscale("log")
-label_axes(right, "Worst group by strength, mean", "strength")
-for panel in (left, middle, right):
-    panel.set_ylim(30 if panel is not right else 60, 102 if panel is not right else 95)
-shared_legend(figure, [middle, right], num_columns=3)
+right.set_xticks(range(len(DRO)), ["none", *map(str, STRENGTHS)])
+label_axes(
+    right,
+    "Group DRO minus balanced, by seed",
+    "strength",
+    "worst group, points",
+)
+for panel in (left, middle):
+    panel.set_ylim(0, 102)
+shared_legend(figure, [middle, right], num_columns=5)
 plt.show()
