@@ -60,7 +60,7 @@ _ORIGINS = {
     "fashion-mnist": _Origin(
         "31 MB",
         ("fashion-mnist", "FashionMNIST/raw"),
-        "/usr/share/dataset-fashion-mnist",
+        "/usr/share/datasets/fashion-mnist",
         (
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
             "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
