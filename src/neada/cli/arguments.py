@@ -131,12 +131,19 @@ def refusals(names: Collection[str] = ()) -> Iterator[None]:
 def in_flags(sentence: str, names: Collection[str]) -> str:
     """A sentence about arguments as one about flags.
 
+    Args:
+        sentence: What the library says.
+        names: The names of arguments that have a flag. A download, which only some commands do,
+            is left to `neada data` where it is not among them.
+
     Example:
         >>> in_flags("stop='released' fits no per_sample=True", ["stop", "per_sample"])
         '--stop released fits no --per-sample'
         >>> in_flags("lr_y must be a number", ["lr_y"])
         '--lr-y must be a number'
     """
+    if "download" not in names:
+        sentence = sentence.replace("download=True", "`neada data NAME --download`")
     for name in sorted(names, key=len, reverse=True):
         flag = "--" + name.replace("_", "-")
         sentence = re.sub(rf"\b(?<!-){name}=True\b", flag, sentence)

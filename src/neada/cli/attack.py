@@ -108,7 +108,7 @@ def _attack(args: argparse.Namespace) -> int:
                     **own,
                 )
     except FloatingPointError as error:
-        sys.stderr.write(f"neada: {error}: the run diverged, or eps is too large\n")
+        sys.stderr.write(f"neada: {error}: the run diverged, or --eps is too large\n")
         return 1
     if args.json:
         first = next(iter(results.values()))
@@ -197,7 +197,7 @@ def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Ten
     from neada import devices
     from neada.training.evaluation import chunks
 
-    with plain_warnings(), refusals(["device"]):
+    with plain_warnings(), refusals(vars(args)):
         data = _own_data(args)
         if data is not None:
             warnings.filterwarnings("ignore", message="the data are not those")

@@ -17,6 +17,7 @@ from neada.cli.arguments import (
     add_flag,
     add_output_options,
     check_choice,
+    in_flags,
     output_folder,
     progress_bar,
     refusals,
@@ -106,7 +107,8 @@ def _reproduce(args: argparse.Namespace) -> int:
         sys.stderr.write(f"neada: {folder} was run again: {why}\n")
     for error, titles in _by_error(outcome.broken).items():
         others = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
-        sys.stderr.write(f"neada: {titles[0]}{others} broke: {error}\n")
+        sentence = in_flags(error, vars(args))
+        sys.stderr.write(f"neada: {titles[0]}{others} broke: {sentence}\n")
     claims_failed = _show_report(out, args.json)
     if not (args.json or args.quiet):
         seconds = time.perf_counter() - started

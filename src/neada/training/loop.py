@@ -232,7 +232,7 @@ class _Training:
                 if self.complete:
                     break
                 if stop.asked:
-                    words = "interrupted; the checkpoint is written, resume goes on from here"
+                    words = "interrupted; the checkpoint is written, resume=True goes on from here"
                     return self._ended(TrainStatus.INTERRUPTED, words)
 
                 # A batch: the adversary, then the model.
