@@ -30,6 +30,8 @@ class BallObjective(InputObjective):
     The arguments are those of `AdversarialTraining`.
     """
 
+    _shown = ("eps", "norm")
+
     def __init__(
         self,
         model: nn.Module,
