@@ -34,7 +34,8 @@ MODEL = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 2))
         ),
         (
             TRADES(MODEL, cross_entropy, eps=0.5, norm="l2", stopping=FixedSteps(3)),
-            "TRADES(Sequential, cross_entropy, eps=0.5, norm='l2', beta=6.0, stopping='3 inner steps')",
+            "TRADES(Sequential, cross_entropy, eps=0.5, norm='l2', beta=6.0, "
+            "stopping='3 inner steps')",
         ),
         (
             GroupDRO(MODEL, cross_entropy, 4, strength=0.5),
