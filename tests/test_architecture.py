@@ -279,6 +279,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_the_version_is_the_one_that_is_built() -> None:
-    project = (SOURCE.parents[1] / "pyproject.toml").read_text()
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     assert f'version = "{neada.__version__}"' in project
     assert (SOURCE / "py.typed").is_file()
