@@ -16,7 +16,7 @@ SOURCE = Path(neada.__file__).parent
 # From the ground up; a module may import only what stands on a lower line or beside it in its
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
-    {"lazy", "checks"},
+    {"lazy", "checks", "progress"},
     {"files", "tables"},
     {"scalars"},
     {"tensors", "distributed", "devices", "folding"},

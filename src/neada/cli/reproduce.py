@@ -19,10 +19,10 @@ from neada.cli.arguments import (
     check_choice,
     in_flags,
     output_folder,
-    progress_bar,
     refusals,
 )
 from neada.files import encode
+from neada.progress import progress_bar
 from neada.training.config import Option
 
 __all__ = ["add_report", "add_reproduce"]
@@ -92,7 +92,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             neada.experiments.configs(name, args.scale, args.seeds, args.max_calls)
     out = output_folder(args.out or Path("runs") / args.scale)
     started = time.perf_counter()
-    with progress_bar(args.quiet or args.json) as show:
+    with progress_bar(not (args.quiet or args.json)) as show:
         outcome = neada.experiments.reproduce(
             names,
             args.scale,

@@ -19,7 +19,6 @@ from neada.cli.arguments import (
     in_flags,
     output_folder,
     plain_warnings,
-    progress_bar,
     rank_of_launch,
     refusals,
     was_restarted,
@@ -28,7 +27,7 @@ from neada.files import encode
 from neada.training.config import GROUPS, OF_THE_MACHINE, Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
-    from neada.training import Progress, TrainResult
+    from neada.training import TrainResult
 
 __all__ = ["accuracy_table", "add_train"]
 
@@ -86,14 +85,14 @@ def _train(args: argparse.Namespace) -> int:
         sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
     status = neada.training.TrainStatus
     quiet = args.quiet or args.json or not is_first
-    with plain_warnings(), progress_bar(quiet) as show, refusals(vars(args)):
+    with plain_warnings(), refusals(vars(args)):
         try:
             result = neada.training.train(
                 config,
                 out,
                 resume=args.resume,
                 overwrite=args.overwrite,
-                progress=lambda at: show(at.part, _words(at)),
+                progress=not quiet,
                 checkpoint_seconds=args.checkpoint_seconds,
                 tensorboard=args.tensorboard,
             )
@@ -105,8 +104,6 @@ def _train(args: argparse.Namespace) -> int:
                 f"{out} holds a run already: --resume goes on with it, --overwrite replaces it, "
                 "--out is for another folder"
             ) from None
-        if result.status is status.FINISHED:
-            show(1.0, "done")
     if is_first:
         _show(args, config, result)
     if is_first and result.status is not status.FINISHED:
@@ -164,11 +161,6 @@ def _as_typed(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         value = ",".join(f"{number:g}" for number in value)
     return f"--{flag} {shlex.quote(str(value))}"
-
-
-def _words(at: "Progress") -> str:
-    accuracy = "" if at.accuracy is None else f", clean {at.accuracy:.1%}"
-    return f"loss {at.loss:.3f}, {at.inner_steps} inner{accuracy}"
 
 
 def _show(args: argparse.Namespace, config: TrainConfig, result: "TrainResult") -> None:
