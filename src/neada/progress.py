@@ -1,9 +1,11 @@
 """A progress bar for a long job, on a terminal or in a notebook."""
 
 import contextlib
+import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 __all__ = ["can_be_seen", "progress_bar"]
 
@@ -38,7 +40,7 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[float, str], None]]:
         with warnings.catch_warnings():
             # Without the notebook's widgets the bar is one of characters.
             warnings.simplefilter("ignore")
-            from tqdm.auto import tqdm
+            tqdm: Any = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
         sys.stderr.write("for a progress bar: pip install 'neada[cli]'\n")
         yield lambda part, words: None
