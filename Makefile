@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 # One torch thread per worker: two workers on two cores are faster than two threads each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs dist bench clean
 
 demo: $(READY_DEMO)
 	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
@@ -32,6 +32,10 @@ lint: $(READY)
 docs: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
+
+# Wheel and sdist in dist/, tried in an environment without extras.
+dist: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/package.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/startup.py --write docs/benchmarks-startup.md

@@ -60,7 +60,7 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
         (["solve", "mccormick", "--tol", "-1"], "--tol must be a number greater than 0, got -1.0"),
         (["solve", "mccormick", "--tol", "nan"], "--tol must be a number greater than 0, got nan"),
         (["solve", "mccormick", "--plot", "a.txt"], "--plot writes .png or .svg"),
-        (["solve", "mccormick", "--lr-y", "1"], "has no option '--lr-y'"),
+        (["solve", "mccormick", "--lr-y", "1"], "--lr-y is no option of --method neada"),
         (["completion", "fsh"], "did you mean 'zsh'?"),
     ],
 )

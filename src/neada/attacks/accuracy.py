@@ -165,7 +165,7 @@ def _warn_of_masked_gradients(flat_share: float, survivors: dict[float, dict[str
         if before > after and before - after >= _MANY_BROKEN_BY_SQUARE * before:
             warnings.warn(
                 f"Square, which needs no gradients, broke {before - after} of the {before} samples "
-                f"that the gradient attacks left at eps={eps:g}: the gradients are masked, and the "
+                f"that the gradient attacks left at eps {eps:g}: the gradients are masked, and the "
                 "accuracy is too high",
                 stacklevel=3,
             )

@@ -1,4 +1,4 @@
-"""Flags as users type them, with one sentence for what is wrong; and the progress bar."""
+"""Flags as users type them, with one sentence for what is wrong."""
 
 import argparse
 import contextlib
@@ -22,7 +22,6 @@ __all__ = [
     "in_flags",
     "output_folder",
     "plain_warnings",
-    "progress_bar",
     "rank_of_launch",
     "refusals",
     "was_restarted",
@@ -131,12 +130,19 @@ def refusals(names: Collection[str] = ()) -> Iterator[None]:
 def in_flags(sentence: str, names: Collection[str]) -> str:
     """A sentence about arguments as one about flags.
 
+    Args:
+        sentence: What the library says.
+        names: The names of arguments that have a flag. A download, which only some commands do,
+            is left to `neada data` where it is not among them.
+
     Example:
         >>> in_flags("stop='released' fits no per_sample=True", ["stop", "per_sample"])
         '--stop released fits no --per-sample'
         >>> in_flags("lr_y must be a number", ["lr_y"])
         '--lr-y must be a number'
     """
+    if "download" not in names:
+        sentence = sentence.replace("download=True", "`neada data NAME --download`")
     for name in sorted(names, key=len, reverse=True):
         flag = "--" + name.replace("_", "-")
         sentence = re.sub(rf"\b(?<!-){name}=True\b", flag, sentence)
@@ -185,25 +191,3 @@ def rank_of_launch() -> int:
 def was_restarted() -> bool:
     """Whether torchrun has started this process again after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-@contextlib.contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """A bar for the whole of a long job, told which part is done and what is at work."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda part, words: None
-        return
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        sys.stderr.write("for a progress bar: pip install 'neada[cli]'\n")
-        yield lambda part, words: None
-        return
-    layout = "{desc:22} {percentage:3.0f}%|{bar}| {elapsed} < {remaining}"
-    with tqdm(total=1.0, bar_format=layout, file=sys.stderr, dynamic_ncols=True) as bar:
-
-        def show(part: float, words: str) -> None:
-            bar.set_description_str(words, refresh=False)
-            bar.update(part - bar.n)
-
-        yield show

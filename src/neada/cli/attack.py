@@ -17,10 +17,10 @@ from neada.cli.arguments import (
     add_output_options,
     check_choice,
     plain_warnings,
-    progress_bar,
     refusals,
 )
 from neada.files import encode
+from neada.progress import progress_bar
 from neada.training.config import Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,11 @@ def _attack(args: argparse.Namespace) -> int:
     options = {key: number for key, number in given.items() if number is not None}
     results: dict[str, RobustAccuracy] = {}
     try:
-        with progress_bar(args.quiet or args.json) as show, plain_warnings(), refusals(vars(args)):
+        with (
+            progress_bar(not (args.quiet or args.json)) as show,
+            plain_warnings(),
+            refusals(vars(args)),
+        ):
             for i, name in enumerate(names):
                 own = {key: n for key, n in options.items() if key in tables.ATTACKS[name].options}
 
@@ -108,7 +112,7 @@ def _attack(args: argparse.Namespace) -> int:
                     **own,
                 )
     except FloatingPointError as error:
-        sys.stderr.write(f"neada: {error}: the run diverged, or eps is too large\n")
+        sys.stderr.write(f"neada: {error}: the run diverged, or --eps is too large\n")
         return 1
     if args.json:
         first = next(iter(results.values()))
@@ -197,7 +201,7 @@ def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Ten
     from neada import devices
     from neada.training.evaluation import chunks
 
-    with plain_warnings(), refusals(["device"]):
+    with plain_warnings(), refusals(vars(args)):
         data = _own_data(args)
         if data is not None:
             warnings.filterwarnings("ignore", message="the data are not those")

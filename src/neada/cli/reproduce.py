@@ -17,11 +17,12 @@ from neada.cli.arguments import (
     add_flag,
     add_output_options,
     check_choice,
+    in_flags,
     output_folder,
-    progress_bar,
     refusals,
 )
 from neada.files import encode
+from neada.progress import progress_bar
 from neada.training.config import Option
 
 __all__ = ["add_report", "add_reproduce"]
@@ -91,7 +92,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             neada.experiments.configs(name, args.scale, args.seeds, args.max_calls)
     out = output_folder(args.out or Path("runs") / args.scale)
     started = time.perf_counter()
-    with progress_bar(args.quiet or args.json) as show:
+    with progress_bar(not (args.quiet or args.json)) as show:
         outcome = neada.experiments.reproduce(
             names,
             args.scale,
@@ -106,7 +107,8 @@ def _reproduce(args: argparse.Namespace) -> int:
         sys.stderr.write(f"neada: {folder} was run again: {why}\n")
     for error, titles in _by_error(outcome.broken).items():
         others = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
-        sys.stderr.write(f"neada: {titles[0]}{others} broke: {error}\n")
+        sentence = in_flags(error, vars(args))
+        sys.stderr.write(f"neada: {titles[0]}{others} broke: {sentence}\n")
     claims_failed = _show_report(out, args.json)
     if not (args.json or args.quiet):
         seconds = time.perf_counter() - started

@@ -12,6 +12,7 @@ from neada.cli.arguments import (
     add_flag,
     add_output_options,
     check_choice,
+    in_flags,
     output_folder,
     refusals,
 )
@@ -54,13 +55,21 @@ def add_solve(parser: Parser) -> None:
 
 def _solve(args: argparse.Namespace) -> int:
     check_choice("PROBLEM", args.problem, neada.problems.names())
-    check_choice("--method", args.method, [info.name for info in neada.methods()])
+    methods = {info.name: info for info in neada.methods()}
+    check_choice("--method", args.method, methods)
+    rates = {name: getattr(args, name) for name in ("lr_x", "lr_y")}
+    rates = {name: rate for name, rate in rates.items() if rate is not None}
+    for name in rates:
+        if name not in methods[args.method].options:
+            raise UsageError(
+                f"--{name.replace('_', '-')} is no option of --method {args.method}: leave it out, "
+                "or choose another method"
+            )
     if args.plot is not None:
         if args.plot.suffix not in (".png", ".svg"):
             raise UsageError(f"--plot writes .png or .svg, not {args.plot.suffix or args.plot}")
         output_folder(args.plot.parent)
     problem = neada.problems.make(args.problem)
-    rates = {"lr_x": args.lr_x, "lr_y": args.lr_y}
     with refusals(vars(args)):
         result = neada.minimax(
             problem.fun,
@@ -74,7 +83,7 @@ def _solve(args: argparse.Namespace) -> int:
             noise=args.noise,
             seed=args.seed,
             progress=not (args.quiet or args.json),
-            options={name: rate for name, rate in rates.items() if rate is not None},
+            options=rates,
         )
     if args.plot is not None:
         figure = result.plot()
@@ -90,7 +99,7 @@ def _show_solve(args: argparse.Namespace, name: str, result: "MinimaxResult") ->
         "problem": name,
         "method": args.method,
         "status": result.status.name,
-        "message": result.message,
+        "message": in_flags(result.message, vars(args)),
         "success": bool(result.success),
         "fun": result.fun,
         "grad_norm_x": result.grad_norm_x,
@@ -104,7 +113,7 @@ def _show_solve(args: argparse.Namespace, name: str, result: "MinimaxResult") ->
     if args.json:
         print(json.dumps(encode(facts), indent=2))
         return
-    print(f"{name} by {args.method}: {result.status.name}: {result.message}")
+    print(f"{name} by {args.method}: {result.status.name}: {facts['message']}")
     print(f"f = {result.fun:.8g}")
     print(f"|x gradient| = {result.grad_norm_x:.2e}, ", end="")
     print(f"|y gradient mapping| = {result.grad_norm_y:.2e}")

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,9 @@ from neada.cli.arguments import (
     UsageError,
     add_flag,
     add_output_options,
+    in_flags,
     output_folder,
     plain_warnings,
-    progress_bar,
     rank_of_launch,
     refusals,
     was_restarted,
@@ -26,7 +27,7 @@ from neada.files import encode
 from neada.training.config import GROUPS, OF_THE_MACHINE, Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
-    from neada.training import Progress, TrainResult
+    from neada.training import TrainResult
 
 __all__ = ["accuracy_table", "add_train"]
 
@@ -84,14 +85,14 @@ def _train(args: argparse.Namespace) -> int:
         sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
     status = neada.training.TrainStatus
     quiet = args.quiet or args.json or not is_first
-    with plain_warnings(), progress_bar(quiet) as show, refusals(vars(args)):
+    with plain_warnings(), refusals(vars(args)):
         try:
             result = neada.training.train(
                 config,
                 out,
                 resume=args.resume,
                 overwrite=args.overwrite,
-                progress=lambda at: show(at.part, _words(at)),
+                progress=not quiet,
                 checkpoint_seconds=args.checkpoint_seconds,
                 tensorboard=args.tensorboard,
             )
@@ -103,12 +104,10 @@ def _train(args: argparse.Namespace) -> int:
                 f"{out} holds a run already: --resume goes on with it, --overwrite replaces it, "
                 "--out is for another folder"
             ) from None
-        if result.status is status.FINISHED:
-            show(1.0, "done")
     if is_first:
         _show(args, config, result)
     if is_first and result.status is not status.FINISHED:
-        sys.stderr.write(f"neada: {result.message}\n")
+        sys.stderr.write(f"neada: {in_flags(result.message, vars(args))}\n")
     return {status.FINISHED: 0, status.NON_FINITE: 1}.get(result.status, 130)
 
 
@@ -120,11 +119,15 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
         if name in given and given[name] not in tables.DATA:
             given[name] = str(Path(given[name]).expanduser().absolute())
     if args.resume and args.out is not None and (args.out / "config.json").exists():
-        return _known_config(output_folder(args.out), given), output_folder(args.out)
+        out = output_folder(args.out)
+        return _known_config(out, given), out
     with refusals(names):
         config = TrainConfig(**given)
     name = re.sub(r"[^\w.]+", "-", config.label)
-    return config, output_folder(args.out or Path("runs") / "train" / name)
+    out = output_folder(args.out or Path("runs") / "train" / name)
+    if args.resume and (out / "config.json").exists():
+        return _known_config(out, given), out
+    return config, out
 
 
 def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
@@ -137,16 +140,27 @@ def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
     for name, value in given.items():
         known = getattr(config, name)
         if known != value:
+            before = "without it" if known in (None, False) else f"with {_as_typed(name, known)}"
             raise UsageError(
-                f"--{name.replace('_', '-')} is {value}, but the run in {folder} was started with "
-                f"{known}: leave it out, or start a new run"
+                f"{_as_typed(name, value)} is given, but the run in {folder} was started {before}: "
+                "leave it out, or start a new run"
             )
     return dataclasses.replace(config, **of_the_machine)
 
 
-def _words(at: "Progress") -> str:
-    accuracy = "" if at.accuracy is None else f", clean {at.accuracy:.1%}"
-    return f"loss {at.loss:.3f}, {at.inner_steps} inner{accuracy}"
+def _as_typed(name: str, value: Any) -> str:
+    """The flag that gives an option this value.
+
+    Example:
+        >>> _as_typed("eval_eps", (0.1, 0.2)), _as_typed("per_sample", False)
+        ('--eval-eps 0.1,0.2', '--no-per-sample')
+    """
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    if isinstance(value, tuple):
+        value = ",".join(f"{number:g}" for number in value)
+    return f"--{flag} {shlex.quote(str(value))}"
 
 
 def _show(args: argparse.Namespace, config: TrainConfig, result: "TrainResult") -> None:
@@ -172,6 +186,24 @@ def _show(args: argparse.Namespace, config: TrainConfig, result: "TrainResult") 
     print(f"{name} by {config.method_label}: {result.x_steps} steps of the model, ", end="")
     print(f"{result.calls} gradient calls, {result.seconds:.0f} s{loss}")
     print(f"run: {result.folder}")
+    if not args.quiet:
+        for label, following in zip(
+            ("next:", "     "), _next_commands(config, result), strict=False
+        ):
+            print(f"{label} {following}")
+
+
+def _next_commands(config: TrainConfig, result: "TrainResult") -> list[str]:
+    """What to do with the run now, to be copied into a shell; nothing for one that broke."""
+    folder, status = shlex.quote(str(result.folder)), neada.training.TrainStatus
+    if result.status is status.NON_FINITE:
+        return []
+    attack = f"neada attack {folder}"
+    if result.status is not status.FINISHED:
+        return [f"neada train --out {folder} --resume", attack]
+    if "gamma" in tables.OBJECTIVES[config.objective].options:
+        return [attack, f"neada certify {folder}"]
+    return [attack, f"{attack} --attack ensemble"]
 
 
 def accuracy_table(attack: str, accuracies: dict[str, float]) -> str:

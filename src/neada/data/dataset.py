@@ -191,8 +191,8 @@ def split_by_seed(
     num_test = round(size * test_fraction)
     if not 0 < num_test < size:
         raise DataError(
-            f"{source}: {size} samples cannot be split with test_fraction={test_fraction:g}; both "
-            "parts need at least one"
+            f"{source}: {size} samples cannot be split with a test share of {test_fraction:g}; "
+            "both parts need at least one"
         )
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
     test, train = order[:num_test], order[num_test:]

@@ -60,7 +60,7 @@ _ORIGINS = {
     "fashion-mnist": _Origin(
         "31 MB",
         ("fashion-mnist", "FashionMNIST/raw"),
-        "/usr/share/dataset-fashion-mnist",
+        "/usr/share/datasets/fashion-mnist",
         (
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
             "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
@@ -130,8 +130,8 @@ def _locate(name: str, folder: Path | None, download: bool) -> list[Path]:
     if not download:
         looked = ", ".join(str(place) for place in (*places, cache))
         raise DataError(
-            f"{name} was not found in {looked}; give its folder, set NEADA_DATA, "
-            f"or allow the download of {origin.size} with download=True"
+            f"{name} was not found in {looked}; set NEADA_DATA to the folder it is in, or allow "
+            f"the download of {origin.size} with download=True"
         )
     own = [cache / name / f"{file}.gz" for file in _FILES]
     for path, sha256 in zip(own, origin.sha256, strict=True):

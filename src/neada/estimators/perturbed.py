@@ -192,13 +192,13 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
 
 
 class RobustRegressor(RegressorMixin, _Perturbed):
-    """A regressor that is trained on inputs which an adversary has moved.
+    r"""A regressor that is trained on inputs which an adversary has moved.
 
     As `RobustClassifier`, with the squared error. The target is given mean 0 and variance 1 by the
     training data, always, and the loss is in these units: 1 is the error of the mean.
 
     With ``objective="wrm"`` and a linear network the worst case of a residual r is
-    r² / (1 - |w|²/gamma): the weights stay within a ball of radius sqrt(gamma), and the adversary
+    :math:`r^2 / (1 - \|w\|^2/\gamma)`: the weights stay within a ball of radius sqrt(gamma), and the adversary
     shrinks them as a ridge does.
 
     Args:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ class BallObjective(InputObjective):
 
     The arguments are those of `AdversarialTraining`.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("eps", "norm")
 
     def __init__(
         self,

@@ -145,9 +145,9 @@ def certificate(
     )
     if not 2.0 * gamma > smoothness:
         raise ValueError(
-            f"gamma = {gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
-            "so the inner problem need not be concave and has no bound: pass a gamma > "
-            f"{smoothness / 2.0:g} to the certificate (the training's may stay as it is)"
+            f"gamma={gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
+            "so the inner problem need not be concave and has no bound: give the certificate "
+            f"one above {smoothness / 2.0:g} (the training's may stay as it is)"
         )
     surrogate, gap, num_samples = 0.0, 0.0, 0
     for inputs, targets in chain(probed, batches):
@@ -232,7 +232,7 @@ class _Climb:
             gaps = gaps + missed.value + missed.gradient.square() / (2.0 * self.spared)
         if not bool(((losses - prices + gaps).isfinite() & (gaps >= 0.0)).all()):
             raise ValueError(
-                "the bound of a sample is not a finite number: check its target, or pass a gamma "
+                "the bound of a sample is not a finite number: check its target, or use a gamma "
                 "further above half the smoothness"
             )
         return losses - prices, gaps

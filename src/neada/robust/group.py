@@ -18,7 +18,14 @@ from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
 from neada.optim.mirror import ExponentiatedGradient
 from neada.robust.objective import MAX_INNER_STEPS
-from neada.robust.problem import Loss, check_model, checked_groups, sample_losses, unreduced
+from neada.robust.problem import (
+    Loss,
+    check_model,
+    checked_groups,
+    described,
+    sample_losses,
+    unreduced,
+)
 from neada.robust.records import Joint, RobustInfo
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
@@ -131,6 +138,7 @@ class GroupDRO(Counted):
         like = next(iter(model.parameters()), torch.zeros(1))
         self.counters = Counters()
         self.model = model
+        self.loss_function = loss
         self.num_groups = num_groups
         self.regularizer = regularizer
         self.strength = strength
@@ -157,6 +165,16 @@ class GroupDRO(Counted):
         self._stepper: NeAda | Simultaneous | None = None
         self._loop: InnerLoop | None = None
         self._loaded: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        weights = [round(weight, 4) for weight in self.weights.tolist()]
+        parts = {
+            "num_groups": self.num_groups,
+            "regularizer": self.regularizer,
+            "strength": None if self.regularizer is None else self.strength,
+            "weights": weights if len(weights) <= 8 else None,  # one line
+        }
+        return described(self, self.model, self.loss_function, parts)
 
     def exponentiated_gradient(self, lr: float | None = None) -> Optimizer:
         r"""An optimizer of the weights: :math:`y_g \leftarrow y_g e^{\eta \nabla_g} / \Sigma`.

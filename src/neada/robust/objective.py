@@ -28,6 +28,7 @@ from neada.robust.problem import (
     check_same_shape,
     checked_inputs,
     checked_norm,
+    described,
     inner_modes,
     model_backward,
     no_parameter_gradients,
@@ -55,6 +56,8 @@ class InputObjective(Counted, ABC):
     """What `step` is told about each sample besides its target."""
     y_on_ranks: ClassVar[Literal["same", "local"]] = "local"
     """With a process group: every rank has perturbations of its own samples."""
+    _shown: ClassVar[tuple[str, ...]]
+    """The attributes that make the problem, for `repr`."""
 
     def __init__(
         self,
@@ -96,6 +99,11 @@ class InputObjective(Counted, ABC):
         # The tensor and optimizer of y that live on from batch to batch, or their saved state.
         self._kept: tuple[Tensor, Optimizer] | None = None
         self._loaded: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        own = {name: getattr(self, name) for name in self._shown}
+        rest = {"bounds": self.bounds, "store": self.store, "stopping": str(self.inner.stopping)}
+        return described(self, self.model, self.loss_function, {**own, **rest})
 
     def _check_fit(self, inner: InnerOptions) -> None:
         """Raise where the parts do not fit together."""

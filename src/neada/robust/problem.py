@@ -32,6 +32,7 @@ __all__ = [
     "checked_groups",
     "checked_inputs",
     "checked_norm",
+    "described",
     "inner_modes",
     "model_backward",
     "no_parameter_gradients",
@@ -65,6 +66,20 @@ def unreduced(loss: Loss) -> Loss:
     except (TypeError, ValueError):  # a builtin without a signature
         has_reduction = False
     return partial(loss, reduction="none") if has_reduction else loss
+
+
+def described(owner: object, model: nn.Module, loss: Loss, parts: Mapping[str, object]) -> str:
+    """An objective in one line.
+
+    Args:
+        owner: The objective.
+        model: Its network, of which the class is shown.
+        loss: Its loss, of which the name is shown.
+        parts: What else is shown, by name; None is left out.
+    """
+    loss_name = getattr(loss, "__name__", None) or type(loss).__name__
+    shown = [f"{name}={part!r}" for name, part in parts.items() if part is not None]
+    return f"{type(owner).__name__}({', '.join([type(model).__name__, loss_name, *shown])})"
 
 
 def sample_losses(losses: object, num_samples: int) -> Tensor:

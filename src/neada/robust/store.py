@@ -196,6 +196,13 @@ class PerturbationStore:
         self._pending: Journal | None
         self.reopen()
 
+    def __repr__(self) -> str:
+        place = "in memory" if self.path is None else f"in {self.path}"
+        return (
+            f"{type(self).__name__}({self.num_samples} samples of shape {self.sample_shape}, "
+            f"{str(self.dtype).removeprefix('torch.')}, {place})"
+        )
+
     def get(self, ids: Tensor) -> Tensor:
         """The perturbations of some samples, one row each, on the cpu."""
         places = self._places(ids)

@@ -87,6 +87,8 @@ class TRADES(BallObjective):
         Robustness and Accuracy, ICML 2019.
     """
 
+    _shown = ("eps", "norm", "beta")
+
     def __init__(
         self,
         model: nn.Module,

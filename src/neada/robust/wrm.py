@@ -131,6 +131,7 @@ class WRM(InputObjective):
             inner=InnerOptions(test="last", measure="batch", max_steps=1_000_000, dropout="on"),
         )
 
+    _shown = ("gamma",)
     _first_step_fits = True  # to the maximum of a linear loss minus the price
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:

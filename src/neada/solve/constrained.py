@@ -379,7 +379,7 @@ def minimize(
         max_calls: Gradients and values that may be evaluated; the first look at the functions and
             the check of the answer come on top.
         callback: Called with every `StepInfo`; returning True ends the solve.
-        progress: Show a line of progress on a terminal.
+        progress: Show a line of progress, on a terminal and in a notebook.
 
     Returns:
         A `MinimizeResult`. Numerical trouble, constraints that cannot be met and an objective

@@ -43,11 +43,19 @@ class Players(NamedTuple):
 
 
 class MethodInfo(NamedTuple):
-    """A method, in words."""
+    """A method, in words.
+
+    Attributes:
+        name: What `minimax` knows it by.
+        needs_to_know: What somebody has to find out before it works.
+        description: What it does.
+        options: The names of its arguments, which `minimax` takes as ``options``.
+    """
 
     name: str
     needs_to_know: str
     description: str
+    options: tuple[str, ...]
 
 
 _Factory = Callable[..., Stepper]
@@ -94,8 +102,8 @@ def make_stepper(
             f"returns a stepper, not {type(method).__name__}"
         )
     check_choice("method", method, _METHODS)
-    factory, _ = _METHODS[method]
-    known = _options(method)
+    factory, info = _METHODS[method]
+    known = info.options
     num_rows = len(players.x[0]) if players.rowwise else None
     for name, number in options.items():
         if name not in known:
@@ -109,10 +117,6 @@ def make_stepper(
     return factory(players, **options)
 
 
-def _options(method: str) -> list[str]:
-    return list(inspect.signature(_METHODS[method][0]).parameters)[1:]
-
-
 def remedy(method: str | Callable[[Players], Stepper]) -> str:
     """What a user of a method can do about an unsolved problem; empty for the default.
 
@@ -123,7 +127,7 @@ def remedy(method: str | Callable[[Players], Stepper]) -> str:
         return "or change the step sizes of the method, or use the default, which has none"
     if method == "neada":
         return ""
-    rates = [name for name in _options(method) if name.startswith("lr_")]
+    rates = [name for name in _METHODS[method][1].options if name.startswith("lr_")]
     if not rates:
         return "or use the default method"
     ratio = ", whose ratio may be wrong" if len(rates) > 1 else ""
@@ -176,7 +180,8 @@ def _stepper_of_function(
 
 def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Factory]:
     def register(factory: _Factory) -> _Factory:
-        _METHODS[name] = (factory, MethodInfo(name, needs, description))
+        _, *options = inspect.signature(factory).parameters  # the players come first
+        _METHODS[name] = (factory, MethodInfo(name, needs, description, tuple(options)))
         return factory
 
     return register

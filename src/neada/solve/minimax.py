@@ -125,7 +125,7 @@ def minimax(
             unless the fresh evaluation says so.
         seed: Of the noise.
         callback: Called with every `StepInfo`; returning True ends the solve.
-        progress: Show a line of progress on a terminal.
+        progress: Show a line of progress, on a terminal and in a notebook.
         rowwise: Every row (first dimension) of x0 and y0 is its own problem with its own stop and
             status; a row that fails does not disturb the others. The default method solves the rows
             together, and those it could not solve once more by themselves.

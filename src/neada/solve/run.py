@@ -11,6 +11,7 @@ from torch import Tensor
 
 from neada import tensors
 from neada.inner import BudgetExhausted, NoProgress
+from neada.progress import can_be_seen
 from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, maximum, minimum, sqrt, where
 from neada.sets import Product, Set, WholeSpace
 from neada.solve.curvature import curves_upwards, free_entries
@@ -116,7 +117,7 @@ class Solve:
                     status = self.one_step(callback)
                 except FloatingPointError as error:
                     status = self.fail(self.rows_not_finite(error), Status.NON_FINITE)
-                if progress and sys.stderr.isatty():
+                if progress and can_be_seen():
                     self.show_progress()
         except BudgetExhausted:
             status = Status.BUDGET

@@ -17,6 +17,7 @@ from neada import devices, distributed, models, tables
 from neada.attacks.gradient import evaluating
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
+from neada.progress import progress_bar
 from neada.runs import Checkpoints, Run
 from neada.training import ranks
 from neada.training.config import TrainConfig
@@ -48,7 +49,7 @@ def train(
     overwrite: bool = False,
     model: nn.Module | None = None,
     data: Dataset | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: bool | Callable[[Progress], None] = False,
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
 ) -> TrainResult:
@@ -74,7 +75,8 @@ def train(
         overwrite: Replace the run in the folder.
         model: A network of one's own instead of ``config.model``; it is trained in place.
         data: Data of one's own instead of ``config.data``.
-        progress: Called after every step.
+        progress: True shows a bar, on a terminal and in a notebook (the extra `cli`); a function is
+            called after every step.
         checkpoint_seconds: The longest time between checkpoints.
         tensorboard: Write the metrics for TensorBoard too (the extra `tensorboard`).
 
@@ -108,7 +110,13 @@ def train(
             ) as record,
         ):
             run = _Training(config, folder, model, data, device, record)
-            return run.go_on(stop, progress, checkpoint_seconds)
+            if callable(progress):
+                return run.go_on(stop, progress, checkpoint_seconds)
+            with progress_bar(progress and distributed.rank() == 0) as show:
+                result = run.go_on(stop, lambda at: show(at.part, at.words), checkpoint_seconds)
+                if result.status is TrainStatus.FINISHED:
+                    show(1.0, "done")
+            return result
 
 
 class _Training:
@@ -196,7 +204,7 @@ class _Training:
             torch.set_num_threads(saved["threads"])
 
     def go_on(
-        self, stop: Stop, progress: Callable[[Progress], None] | None, checkpoint_seconds: float
+        self, stop: Stop, progress: Callable[[Progress], None], checkpoint_seconds: float
     ) -> TrainResult:
         """Train to the end, or until somebody asks to stop."""
         game, batches, record = self.game, self.batches, self.record
@@ -232,7 +240,7 @@ class _Training:
                 if self.complete:
                     break
                 if stop.asked:
-                    words = "interrupted; the checkpoint is written, resume goes on from here"
+                    words = "interrupted; the checkpoint is written, resume=True goes on from here"
                     return self._ended(TrainStatus.INTERRUPTED, words)
 
                 # A batch: the adversary, then the model.
@@ -251,11 +259,10 @@ class _Training:
                 except BudgetExhausted:
                     self.used_up = True
                     continue
-                if progress is not None:
-                    part = self._part()
-                    pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
-                    counts = (game.calls, game.x_steps, info.loss, info.inner_steps, accuracy)
-                    progress(Progress(part, *counts, seconds_left=pace * (1.0 - part)))
+                part = self._part()
+                pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
+                counts = (game.calls, game.x_steps, info.loss, info.inner_steps, accuracy)
+                progress(Progress(part, *counts, seconds_left=pace * (1.0 - part)))
         except FloatingPointError as error:
             return self._ended(
                 TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}"

@@ -197,6 +197,12 @@ class Progress:
     accuracy: float | None
     seconds_left: float | None
 
+    @property
+    def words(self) -> str:
+        """What a progress bar says."""
+        accuracy = "" if self.accuracy is None else f", clean {self.accuracy:.1%}"
+        return f"loss {self.loss:.3f}, {self.inner_steps} inner{accuracy}"
+
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:

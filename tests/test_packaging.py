@@ -1,0 +1,80 @@
+"""What is installed without extras works without them; CI and the release try what they publish."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import neada
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+from importlib.abc import MetaPathFinder
+
+class Blocker(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"{name} is an extra", name=name)
+
+blocked = set(sys.argv[1:])
+sys.meta_path.insert(0, Blocker())
+import neada
+for found in pkgutil.walk_packages(neada.__path__, "neada."):
+    try:
+        module = importlib.import_module(found.name)
+        for name in getattr(module, "__all__", ()):
+            getattr(module, name)
+    except ImportError as error:
+        # Only a module that is nothing without an extra may need it, and it says which.
+        assert "pip install 'neada[" in str(error), f"{found.name}: {error}"
+        print("needs an extra:", found.name)
+    else:
+        print("imported:", found.name)
+"""
+
+
+def blocked_names() -> set[str]:
+    """What the packages of all extras are imported as."""
+    requirements = [line for lines in EXTRAS.values() for line in lines if "neada" not in line]
+    packages = {re.split(r"[^\w.-]", line)[0].lower() for line in requirements}
+    return {
+        name
+        for name, owners in packages_distributions().items()
+        if packages & {owner.lower() for owner in owners} and name.isidentifier()
+    }
+
+
+def test_every_module_is_imported_without_extras() -> None:
+    blocked = blocked_names()
+    assert {"tqdm", "shtab", "matplotlib", "sklearn"} <= blocked
+    assert not blocked & {"torch", "numpy", "neada"}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, *sorted(blocked)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(neada.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    needing = set(re.findall(r"needs an extra: neada\.(\w+)", done.stdout))
+    assert needing <= {"estimators"}
+    for module in ("plots.curves", "training.loop", "cli.train", "robust.wrm", "report.page"):
+        assert f"imported: neada.{module}\n" in done.stdout
+
+
+def test_ci_tries_the_package_and_the_release_publishes_what_was_tried() -> None:
+    assert "make dist" in (ROOT / ".ci" / "run").read_text().splitlines()
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    build, test, publish = re.split(r"^  (?:test|publish):\n", workflow, flags=re.MULTILINE)
+    assert "run: python .ci/package.py" in build and "upload-artifact" in build
+    assert "needs: build" in test and "pytest" in test
+    # Trusted publishing: no token, and the right to ask for one in this job alone.
+    assert "needs: test" in publish and "id-token: write" in publish
+    assert "id-token" not in build + test
+    assert "secrets." not in workflow and "://" not in workflow

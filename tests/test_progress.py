@@ -1,0 +1,75 @@
+"""A bar where somebody sees it, and nowhere else."""
+
+import sys
+import types
+from collections.abc import Callable
+
+import pytest
+
+import neada
+from neada.progress import progress_bar
+from neada.training import TrainConfig, train
+
+CONFIG = TrainConfig(data="synthetic", max_calls=20, eval_eps=(0.3,))
+
+
+def open_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython as a notebook has it: with a kernel."""
+    shell = types.SimpleNamespace(kernel=object(), config={})
+    package = types.ModuleType("IPython")
+    package.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", package)
+
+
+def open_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+
+@pytest.mark.parametrize("opened", [open_notebook, open_terminal])
+def test_training_shows_a_bar(
+    opened: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("tqdm")
+    opened(monkeypatch)
+    result = train(CONFIG, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "0%|" in shown.err and "100%|" in shown.err and "done" in shown.err
+    assert result.rows[-1]["calls"] == 20
+    train(CONFIG)
+    assert capsys.readouterr().err == ""
+
+
+def test_where_nobody_looks_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    train(CONFIG, progress=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_function_hears_of_every_step_in_words() -> None:
+    seen: list[neada.training.Progress] = []
+    result = train(CONFIG, progress=seen.append)
+    assert [at.x_steps for at in seen] == list(range(1, result.x_steps + 1))
+    assert seen[-1].words.startswith(f"loss {seen[-1].loss:.3f}, {seen[-1].inner_steps} inner")
+
+
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_terminal(monkeypatch)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with progress_bar() as show:
+        show(0.5, "half")
+    assert capsys.readouterr().err == "for a progress bar: pip install 'neada[cli]'\n"
+
+
+def test_minimax_shows_its_line_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = neada.problems.make("mccormick")
+    neada.minimax(problem.fun, problem.x0, problem.y0, progress=True)
+    assert capsys.readouterr().err == ""
+    open_notebook(monkeypatch)
+    neada.minimax(problem.fun, problem.x0, problem.y0, progress=True)
+    assert "calls, |x|" in capsys.readouterr().err
