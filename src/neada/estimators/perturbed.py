@@ -198,8 +198,8 @@ class RobustRegressor(RegressorMixin, _Perturbed):
     training data, always, and the loss is in these units: 1 is the error of the mean.
 
     With ``objective="wrm"`` and a linear network the worst case of a residual r is
-    :math:`r^2 / (1 - \|w\|^2/\gamma)`: the weights stay within a ball of radius sqrt(gamma), and the adversary
-    shrinks them as a ridge does.
+    :math:`r^2 / (1 - \|w\|^2/\gamma)`: the weights stay within a ball of radius
+    sqrt(gamma), and the adversary shrinks them as a ridge does.
 
     Args:
         module: As for `RobustClassifier`; one output.
