@@ -134,10 +134,16 @@ def _exchange(
 
 def _raise_everywhere(error: Exception | None) -> None:
     """Raise the error of the first rank that has one, on all of them."""
-    mine = None if error is None else (_portable(type(error)), str(error))
+    mine: tuple[type[Exception], list[Any]] | None = None
+    if isinstance(error, OSError) and error.errno is not None:
+        mine = (type(error), [error.errno, error.strerror, error.filename])
+    elif error is not None:
+        mine = (_portable(type(error)), [str(error)])
     found = gather(mine)
-    place, (kind, words) = next((i, each) for i, each in enumerate(found) if each is not None)
-    joint = kind(f"rank {place}: {words}")
+    place, (kind, facts) = next((i, each) for i, each in enumerate(found) if each is not None)
+    words = min(1, len(facts) - 1)  # after the number of an OSError
+    facts[words] = f"rank {place}: {facts[words]}"
+    joint = kind(*facts)
     joint.is_of_all_ranks = True  # type: ignore[attr-defined]
     raise joint from error
 

@@ -31,7 +31,7 @@ from neada.files import (
     write_json,
 )
 
-__all__ = ["Checkpoints", "Run", "encode", "environment", "read_json", "write_json"]
+__all__ = ["Checkpoints", "Run", "encode", "environment", "launched_by", "read_json", "write_json"]
 
 
 _PACKAGES = ("neada", "torch", "numpy", "matplotlib", "scikit-learn", "mlxtend", "tqdm")
@@ -45,6 +45,7 @@ def environment() -> dict[str, Any]:
         True
     """
     return {
+        **({} if (launch := launched_by()) is None else {"launch": launch}),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
@@ -59,6 +60,13 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def launched_by() -> str | None:
+    """The torchrun that started this process, which also starts it again; None without one."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
 
 
 _NAME = re.compile(r"checkpoint-(\d{8})-([0-9a-f]{16})\.pt")

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Of several ranks all are told, and one is enough to say it.
         return _complain(str(error), 2) if rank_of_launch() == 0 else 2
     except ImportError as error:
-        return _complain(str(error), 2)
+        return 2 if _is_said_by_another(error) else _complain(str(error), 2)
     except KeyboardInterrupt:
         return _complain("interrupted; what is finished is kept, the same command goes on", 130)
     except BrokenPipeError:
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _complain(_disk_trouble(error), 1)
+        return 1 if _is_said_by_another(error) else _complain(_disk_trouble(error), 1)
 
 
 @contextlib.contextmanager
@@ -131,6 +131,10 @@ def _terminating_like_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _is_said_by_another(error: Exception) -> bool:
+    return rank_of_launch() > 0 and getattr(error, "is_of_all_ranks", False)
 
 
 def _complain(sentence: str, code: int) -> int:

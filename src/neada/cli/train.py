@@ -76,11 +76,12 @@ def _train(args: argparse.Namespace) -> int:
         raise UsageError(
             "--resume goes on with a run and --overwrite replaces it: give one of them"
         )
-    # After a failure torchrun starts the same command again, on what is there by then.
-    if was_restarted():
-        args.resume, args.overwrite = True, False
     config, out = _config_and_folder(args)
     is_first = rank_of_launch() == 0
+    if was_restarted() and is_first and _was_begun_by_this_launch(out):
+        # After a failure torchrun starts the same command again.
+        args.out, args.resume, args.overwrite = out, True, False
+        config, out = _config_and_folder(args)
     if args.resume and is_first and not (out / "config.json").exists():
         sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
     status = neada.training.TrainStatus
@@ -118,7 +119,8 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
         # The run can be opened from any folder.
         if name in given and given[name] not in tables.DATA:
             given[name] = str(Path(given[name]).expanduser().absolute())
-    if args.resume and args.out is not None and (args.out / "config.json").exists():
+    is_there = args.out is not None and (args.out / "config.json").exists()
+    if args.resume and is_there and rank_of_launch() == 0:  # the others take what this one reads
         out = output_folder(args.out)
         return _known_config(out, given), out
     with refusals(names):
@@ -128,6 +130,14 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
     if args.resume and (out / "config.json").exists():
         return _known_config(out, given), out
     return config, out
+
+
+def _was_begun_by_this_launch(folder: Path) -> bool:
+    try:
+        known = neada.runs.Run(folder).environment().get("launch")
+    except (OSError, ValueError):
+        return False
+    return known is not None and known == neada.runs.launched_by()
 
 
 def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:

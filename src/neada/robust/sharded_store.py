@@ -79,11 +79,15 @@ class ShardedStore(PerturbationStore):
     def commit(self) -> None:
         """Make everything that was put permanent; without a path there is nothing to do."""
         super().commit()
-        if self._outdated and self._commits_left == 0:
-            for path in self._outdated:
-                path.unlink(missing_ok=True)
-            self._outdated = []
+        if self._commits_left == 0:
+            self.tidy()
         self._commits_left -= 1
+
+    def tidy(self) -> None:
+        """Remove the files of another number of ranks, which were kept for earlier states."""
+        for path in self._outdated:
+            path.unlink(missing_ok=True)
+        self._outdated = []
 
     def state_dict(self) -> dict[str, Any]:
         """The perturbations of all samples, or with a path the numbers of the last commits."""
@@ -111,10 +115,15 @@ class ShardedStore(PerturbationStore):
         generations = state_dict.get("generations", [state_dict.get("generation")])
         if values is not None or generations == [None] or self._stem is None:
             super().load_state_dict(state_dict)  # it says what does not fit
-        elif len(generations) == self._num_ranks:
-            super().load_state_dict({"generation": generations[self._rank]})
         else:
-            self._take_over(self._stem, generations)
+            if len(generations) == self._num_ranks:
+                super().load_state_dict({"generation": generations[self._rank]})
+            else:
+                self._take_over(self._stem, generations)
+            if self._rank == 0:
+                self._outdated = self._others(self._stem)
+            # Until no checkpoint that is kept knows the files of another number of ranks.
+            self._commits_left = self.num_kept
 
     def _take_over(self, stem: Path, generations: list[int]) -> None:
         """Fill the files of these ranks with the rows of another number of ranks."""
@@ -140,12 +149,12 @@ class ShardedStore(PerturbationStore):
                 else:
                     self.put(rows * len(generations) + place, before.get(rows))
         super().commit()
-        if self._rank == 0:
-            old = [str(path) for path in _shard_paths(stem, len(generations))]
-            found = [glob.glob(glob.escape(name) + "*") for name in old]
-            self._outdated = [Path(name) for names in found for name in names]
-        # Until no checkpoint that is kept knows the files before.
-        self._commits_left = self.num_kept
+
+    def _others(self, stem: Path) -> list[Path]:
+        """The files that belong to other numbers of ranks."""
+        own = tuple(path.name for path in _shard_paths(stem, self._num_ranks))
+        pattern = f"{glob.escape(stem.stem)}*{glob.escape(stem.suffix)}*"
+        return [path for path in stem.parent.glob(pattern) if not path.name.startswith(own)]
 
     def _begin_again(self) -> None:
         """Remove what an earlier attempt to take over has left in the file of this rank."""

@@ -99,6 +99,7 @@ def train(
         raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
     device = devices.choose(config.device)
     with ranks.met(device), _own_threads(config.threads):
+        config = ranks.of_first(config)
         data = ranks.first_then_others(partial(load_data, config)) if data is None else data
         model = make_model(config, data) if model is None else model
         model.to(device)
@@ -159,10 +160,11 @@ class _Training:
         self.evaluations_due = Schedule(config.eval_every, _EVALUATIONS)
         self.used_up = self.complete = False
         saved = record.state
-        if saved is not None and saved["data"] != dict(data.checksums):
-            raise ValueError("the data are not those that the run was started with")
-        if saved is not None:
-            model.load_state_dict(saved["model"])
+        with distributed.together(torch.zeros(())):
+            if saved is not None and saved["data"] != dict(data.checksums):
+                raise ValueError("the data are not those that the run was started with")
+            if saved is not None:
+                model.load_state_dict(saved["model"])
         record.begin()
         with distributed.together(torch.zeros(())):
             self.game.open(folder)
@@ -173,7 +175,8 @@ class _Training:
     def _state(self) -> dict[str, Any]:
         """What a checkpoint holds; the same on all ranks, apart from a store, which rank 0 has."""
         check_finite(self.model)
-        self.game.commit()
+        with distributed.together(torch.zeros(())):
+            self.game.commit()
         return {
             "model": devices.on_cpu(self.model.state_dict()),
             "game": devices.on_cpu(self.game.state_dict()),
@@ -268,6 +271,7 @@ class _Training:
                 TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}"
             )
         record.seal()
+        game.tidy()
         return self._ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
 
     def _write_row(self, found: list[dict[str, float]]) -> None:

@@ -87,6 +87,11 @@ class Game(ABC):
         if self._store is not None:
             self._store.commit()
 
+    def tidy(self) -> None:
+        """Remove stored perturbations that only an earlier checkpoint could ask for."""
+        if isinstance(self._store, robust.ShardedStore):
+            self._store.tidy()
+
     def _load_objective(self, state: dict[str, Any]) -> None:
         if distributed.is_active() and "generator" in state:
             state = {**state, "generator": None}  # ranks draw from torch's own, each for itself

@@ -4,6 +4,7 @@ Without a process group each function does what a single process does.
 """
 
 import contextlib
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,9 +19,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from neada import devices, distributed
 from neada.inner import BudgetExhausted
 from neada.robust import RobustInfo
+from neada.training.config import OF_THE_MACHINE, TrainConfig
 from neada.training.players import Game
 
-__all__ = ["agreed", "first_then_others", "joint_step", "met", "seed_of_rank"]
+__all__ = ["agreed", "first_then_others", "joint_step", "met", "of_first", "seed_of_rank"]
 
 Thing = TypeVar("Thing")
 _MEANS = ("loss", "value", "perturbation", "grad_sq_y")
@@ -40,6 +42,8 @@ def met(device: torch.device) -> Iterator[None]:
         yield
         return
     devices.make_current(device)
+    # Imported later, it would keep the process group for ever, whose threads then outlive the end.
+    importlib.import_module("torch.distributed.nn")
     # torchrun may keep its store over a restart, and with it the addresses of ranks that are gone.
     store, rank, num_ranks = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -57,6 +61,12 @@ def seed_of_rank(seed: int) -> int:
     if distributed.rank() == 0:
         return seed
     return int(np.random.SeedSequence((seed, distributed.rank())).generate_state(1, np.uint64)[0])
+
+
+def of_first(config: TrainConfig) -> TrainConfig:
+    """The config of rank 0, with what describes the machine of this rank."""
+    own = {name: getattr(config, name) for name in OF_THE_MACHINE}
+    return replace(distributed.from_first(config), **own)
 
 
 def first_then_others(make: Callable[[], Thing]) -> Thing:

@@ -350,12 +350,12 @@ class Record:
         self._fields = asdict(config)
         self._run = None if folder is None else Run(folder)
         self._checkpoints = None if folder is None else Checkpoints(folder)
-        if tensorboard:
-            _tensorboard("compat")  # before anything is changed
         self._with_log = tensorboard
         self._log: TensorBoardLog | None = None
         self._saved_at = self._started = time.perf_counter()
         with distributed.together(torch.zeros(())):
+            if tensorboard:
+                _tensorboard("compat")  # before anything is changed
             if self._run is not None:
                 self._look(self._run, resume, overwrite)
         self.rows, self.state = distributed.from_first((self.rows, self.state))
