@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from neada.cli import main
 from neada.data import Dataset
 from neada.training import TrainConfig, train
 from neada.training.record import Progress
@@ -180,6 +181,24 @@ def test_only_one_rank_writes_and_its_trouble_is_that_of_all(ranks: Any, folder:
     for path in folder.glob("two, */metrics.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         assert len(rows) == len(ranks[0][path.parent.name.removeprefix("two, ")]["rows"])
+
+
+def test_a_restart_goes_on_with_what_its_launch_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    asked = ["train", "--data", "synthetic", "--max-calls", "20", "--out", str(out)]
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "first")
+    assert main(asked) == 0
+    before = (out / "metrics.jsonl").read_bytes()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert main([*asked, "--overwrite"]) == 0
+    assert (out / "metrics.jsonl").read_bytes() == before
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "second")
+    assert main(asked) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert main([*asked, "--overwrite"]) == 0
+    assert (out / "metrics.jsonl").read_bytes() != before
 
 
 def test_a_killed_rank_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:

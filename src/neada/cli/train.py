@@ -119,15 +119,15 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
         # The run can be opened from any folder.
         if name in given and given[name] not in tables.DATA:
             given[name] = str(Path(given[name]).expanduser().absolute())
-    is_there = args.out is not None and (args.out / "config.json").exists()
-    if args.resume and is_there and rank_of_launch() == 0:  # the others take what this one reads
+    resumes = args.resume and rank_of_launch() == 0  # the other ranks take what this one reads
+    if resumes and args.out is not None and (args.out / "config.json").exists():
         out = output_folder(args.out)
         return _known_config(out, given), out
     with refusals(names):
         config = TrainConfig(**given)
     name = re.sub(r"[^\w.]+", "-", config.label)
     out = output_folder(args.out or Path("runs") / "train" / name)
-    if args.resume and (out / "config.json").exists():
+    if resumes and (out / "config.json").exists():
         return _known_config(out, given), out
     return config, out
 
