@@ -26,6 +26,8 @@ blocked = set(sys.argv[1:])
 sys.meta_path.insert(0, Blocker())
 import neada
 for found in pkgutil.walk_packages(neada.__path__, "neada."):
+    if found.name.startswith("neada.estimators."):
+        continue  # users get these names from the package, which says what it needs
     try:
         module = importlib.import_module(found.name)
         for name in getattr(module, "__all__", ()):
