@@ -78,7 +78,7 @@ class Training:
 
     def _reduce(self, tensor: Tensor, *args: Any, **options: Any) -> Any:
         """The collective in which a rank waits for the others, or that of the gradients."""
-        part = "waiting" if tensor.numel() <= 2 else "reduction"
+        part = "waiting" if tensor.numel() <= 3 else "reduction"
         return self._timed(part, _all_reduce)(tensor, *args, **options)
 
     def steps(self, batches: list[Batch]) -> Steps:

@@ -79,7 +79,7 @@ def traffic_rows(raw: dict[str, Any]) -> list[str]:
     """Collectives of one outer step; in a ring of two each rank sends as many bytes as it has."""
     rows = []
     for name, sizes in raw["collectives"].items():
-        numbers, gradients = [s for s in sizes if s <= 16], [s for s in sizes if s > 16]
+        numbers, gradients = [s for s in sizes if s <= 24], [s for s in sizes if s > 24]
         buffers = raw["num_buffer_bytes"] if name == DDP else 0
         rows.append(
             f"| {name} | {len(numbers)} | {sum(numbers)} | {len(gradients)} | "

@@ -76,7 +76,7 @@ def stragglers(pool: Tensor, costs: Costs, num_ranks: int, batch_size: int) -> t
 
 
 def reduction(num_parameters: int, num_ranks: int, gigabits: float) -> float:
-    """Seconds of a ring all-reduce of float32 gradients, and of the two numbers of a decision."""
+    """Seconds of a ring all-reduce of float32 gradients, and of the three numbers of a decision."""
     size = 4 * num_parameters
     wire = 2 * (num_ranks - 1) / num_ranks * size / (gigabits * 1e9 / 8)
     num_collectives = math.ceil(size / BUCKET) + 1
@@ -99,7 +99,7 @@ def section(raw: dict[str, Any], costs: Costs, pool: Tensor) -> list[str]:
         "",
         r"where $t$ is the time of a rank's inner loop, with mean $\bar t$, and $t_{\max}(n)$ is "
         "the expected largest of $n$; $m$ is the time of the model's gradient and its optimizer; "
-        "$r$ is a ring all-reduce of float32 gradients, in buckets, and of the two numbers of one "
+        "$r$ is a ring all-reduce of float32 gradients, in buckets, and of the numbers of one "
         "decision; $h$ is what of it hides in the model's backward pass: nothing (no overlap) or "
         r"$\min(r, \text{backward})$ (full overlap). Each cell has these two bounds.",
         "",
@@ -148,7 +148,7 @@ def _assumptions(raw: dict[str, Any], costs: Costs, pool: Tensor) -> list[str]:
         f"is the processor core of this page, {speed:.0f} GFLOP/s in the model's gradient; speed "
         "1000 stands for an accelerator, and none was measured.",
         f"- {1e6 * LATENCY:.0f} µs from rank to rank, one link per rank with its full bandwidth in "
-        "both directions. Rings for everything; trees would be faster for the two numbers.",
+        "both directions. Rings for everything; trees would be faster for the three numbers.",
     ]
 
 

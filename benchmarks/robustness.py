@@ -98,7 +98,7 @@ def certificate(
     try:
         robust.certificate(robust.WRM(model, cross_entropy, 1e-9, bounds=bounds), [batch], rho=RHO)
     except ValueError as error:
-        found = re.search(r"pass a gamma > ([0-9.e+-]+)", str(error))
+        found = re.search(r"one above ([0-9.e+-]+)", str(error))
         if found is None:
             raise
     else:

@@ -415,7 +415,7 @@ def test_a_run_goes_on_with_another_device_and_other_threads(interrupted: Path) 
 def test_from_the_shell_too(interrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resume = ["train", "--out", str(interrupted), "--resume", "--quiet"]
     assert main([*resume, "--precision", "bf16"]) == 2
-    assert "--precision is bf16, but the run" in capsys.readouterr().err
+    assert "--precision bf16 is given, but the run" in capsys.readouterr().err
     assert main([*resume, "--device", "cuda:9"]) == 2
     assert "--device 'cuda:9' is not on this machine" in capsys.readouterr().err
     assert main([*resume, "--device", "cpu", "--threads", "1"]) == 0

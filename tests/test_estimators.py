@@ -236,7 +236,7 @@ def test_a_certificate_is_refused_where_it_does_not_hold(
     with pytest.raises(ValueError, match="for which nothing is certified: use objective='wrm'"):
         ball.certificate(rows, labels, rho=0.1)
     cheap = RobustClassifier(gamma=0.01, max_iter=20).fit(rows, labels)
-    with pytest.raises(ValueError, match="pass a gamma >"):
+    with pytest.raises(ValueError, match="give the certificate one above"):
         cheap.certificate(rows, labels, rho=0.1, gamma=1e-6)
     with pytest.raises(ValueError, match="has the label 2, which fit has not seen"):
         cheap.certificate(rows, labels + 1, rho=0.1)

@@ -103,5 +103,6 @@ def _final_state(folder: Path) -> dict[str, bytes]:
     tensors = {f"model.{name}": tensor for name, tensor in state["model"].items()}
     for number, memory in state["game"]["x_optimizer"]["state"].items():
         tensors |= {f"optimizer.{number}.{name}": tensor for name, tensor in memory.items()}
-    tensors["rng"] = state["rng"]
+    (rng,) = state["rng"]  # of the only rank
+    tensors |= {f"rng.{name}": tensor for name, tensor in rng.items()}
     return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
