@@ -274,8 +274,11 @@ def work(rank: int, folder: str) -> None:
     for trouble in TROUBLES:
         found[trouble] = refusing(network(), rank, trouble)
         if not trouble.startswith("target"):
-            wrapper = DistributedDataParallel(network())
-            assert refusing(wrapper, rank, trouble) == found[trouble]
+            with_buffer = network()
+            with_buffer.register_buffer("copied_in_forward", torch.zeros(1))
+            for bare in (network(), with_buffer):
+                wrapper = DistributedDataParallel(bare)
+                assert refusing(wrapper, rank, trouble) == found[trouble]
     try:
         optim.Backtracking(wrapped(network(), "fsdp, freed").parameters())
     except TypeError as error:

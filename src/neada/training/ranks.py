@@ -125,8 +125,9 @@ def joint_step(
         joint = sum(column) if name.startswith("samples") else max(column)
         spent[name] = int(joint)
         setattr(now, name, getattr(before, name) + int(joint))
-    if over is not None or info is None:
-        raise over or BudgetExhausted("max_calls is used up")
+    if info is None:
+        assert over is not None
+        raise over
     total = sum(weights)
     _average_statistics(model, num_samples * len(weights) / total)
     seen = {
