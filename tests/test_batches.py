@@ -173,9 +173,9 @@ def test_a_position_of_other_batches_is_refused(changes) -> None:
 
 def test_the_benchmark_prints_a_ratio_for_every_size(tmp_path) -> None:
     script = Path(__file__).parents[1] / "benchmarks" / "batches.py"
-    page = tmp_path / "page.md"
+    page = tmp_path / "benchmarks-batches.md"
     result = subprocess.run(
-        [sys.executable, str(script), "--quick", "--write", str(page)],
+        [sys.executable, str(script), "--quick", "--write", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

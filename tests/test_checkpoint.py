@@ -77,9 +77,10 @@ def test_no_whole_checkpoint_is_one_sentence(tmp_path: Path) -> None:
     [
         (
             None,
-            r"by an older version of neada \(no format number; .* reads format 1\): finish the run",
+            r"by an older version of neada \(no format number; .* reads format 2\): finish the run",
         ),
-        (2, r"by a newer version of neada \(format 2; this version reads format 1\): update neada"),
+        (1, r"by an older version of neada \(format 1; .* reads format 2\): finish the run"),
+        (3, r"by a newer version of neada \(format 3; this version reads format 2\): update neada"),
     ],
 )
 def test_another_format_is_one_sentence_and_no_damage(
@@ -100,7 +101,7 @@ def test_another_format_is_one_sentence_and_no_damage(
 
 def test_the_format_is_in_the_file_and_not_in_the_state(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
-    assert torch.load(checkpoints.save(state(0)), weights_only=True)["format"] == 1
+    assert torch.load(checkpoints.save(state(0)), weights_only=True)["format"] == 2
     loaded = checkpoints.load()
     assert loaded is not None and loaded.keys() == state(0).keys()
     with pytest.raises(ValueError, match="name this part differently"):

@@ -1,11 +1,13 @@
 """Files that are not what they claim, downloads that fail: one sentence, nothing half-written."""
 
+import contextlib
 import gzip
 import hashlib
 import http.server
 import io
 import os
 import threading
+import time
 import tracemalloc
 import urllib.error
 import urllib.request
@@ -18,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neada import data
+from neada import data, files
 from neada.data import DataError
 from neada.data import sources as mnist_module
 from neada.data.readers import read_idx
@@ -40,7 +42,7 @@ def header(*shape: int, code: int = 8) -> bytes:
 
 def one_sentence(error: BaseException) -> bool:
     text = str(error)
-    return "\n" not in text and len(text) < 600 and text[:1] != "" and not text.endswith(".")
+    return text.isprintable() and len(text) < 600 and text[:1] != "" and not text.endswith(".")
 
 
 # what is in the file, and what the sentence says of it
@@ -322,6 +324,40 @@ def test_damage_anywhere_is_harmless(kind, changes, cut, tmp_path) -> None:
         assert str(path) in str(error) or path.name in str(error)
 
 
+def test_names_and_errors_of_an_archive_are_shown_in_short(tmp_path) -> None:
+    path = tmp_path / "names.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for place in range(5):
+            archive.writestr(f"{place}\x01\x1b[31m" + 60_000 * "n", b"")
+    with pytest.raises(DataError, match="has no array 'inputs'") as caught:
+        data.load(path)
+    assert one_sentence(caught.value)
+    np.savez(path, inputs=np.zeros((4, 2)), targets=np.zeros(4, dtype=int))
+    content = path.read_bytes()
+    # The two places of a name differ: the standard library puts both into its message.
+    path.write_bytes(content.replace(b"inputs.npy", b"\xff\x00\x1b\x07\rs.npy", 1))
+    with pytest.raises(DataError, match="no intact .npz archive") as caught:
+        data.load(path)
+    assert one_sentence(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "kind", "sentence"),
+    [
+        ("a\0b.npz", None, ValueError, "name must be a path without null characters"),
+        ("mnist", "a\0b", ValueError, "folder must be a path without null characters"),
+        ("mnist", "", ValueError, "folder is empty: give a path"),
+        ("mnist", 3, TypeError, "folder must be a path, got 3"),
+        (3, None, TypeError, "name must be that of a data set, or the path of an .npz file, got 3"),
+        (b"digits", None, TypeError, "name must be that of a data set"),
+    ],
+)
+def test_a_name_that_is_none_is_one_sentence(name, folder, kind, sentence) -> None:
+    with pytest.raises(kind, match=sentence) as caught:
+        data.load(name, folder=folder)
+    assert one_sentence(caught.value)
+
+
 class Mirror(http.server.BaseHTTPRequestHandler):
     """Serves FILES, gzipped, each in the way that its folder says."""
 
@@ -336,6 +372,12 @@ class Mirror(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if folder == "wrong":
             content = b"!" + content[1:]
+        if folder == "slow":
+            with contextlib.suppress(OSError):  # the reader leaves
+                for place in range(100):  # 20 s in all
+                    self.wfile.write(content[place : place + 1])
+                    time.sleep(0.2)
+            return
         self.wfile.write(content[: len(content) // 2] if folder == "broken" else content)
 
     def log_message(self, *_) -> None:
@@ -442,13 +484,39 @@ def test_an_interrupted_write_leaves_nothing(error, tmp_path, monkeypatch) -> No
 
 def test_an_endless_download_is_cut(tmp_path, monkeypatch) -> None:
     class Endless(Response):
-        def read(self, size: int = -1) -> bytes:
+        def read1(self, size: int = -1) -> bytes:
             return bytes(size)
 
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Endless())
     with pytest.raises(DownloadError, match="longer than"):
         download(["https://example.org/file"], tmp_path / "file", "0" * 64)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_that_drips_ends_in_time(mirror, cache, monkeypatch) -> None:
+    monkeypatch.setattr(files, "_MAX_SECONDS", 0.5)
+    use_mirrors(monkeypatch, f"{mirror}/slow/", f"{mirror}/good/")
+    started = time.monotonic()
+    with pytest.raises(DataError, match="it was not done within 0.5 seconds") as caught:
+        data.load("mnist", download=True)
+    assert time.monotonic() - started < 5.0
+    assert one_sentence(caught.value)
+    assert not cache.exists()
+
+
+def test_a_download_removes_what_a_killed_one_left(mirror, cache, monkeypatch) -> None:
+    use_mirrors(monkeypatch, f"{mirror}/good/")
+    cache.mkdir(parents=True)
+    (cache / ".train-images-idx3-ubyte.gz.0123abcd").touch()
+    data.load("mnist", download=True)
+    assert sorted(path.name for path in cache.iterdir()) == sorted(f"{name}.gz" for name in FILES)
+
+
+def test_two_downloads_to_a_folder_do_not_meet(mirror, cache, monkeypatch) -> None:
+    use_mirrors(monkeypatch, f"{mirror}/good/")
+    with files.locked(cache), pytest.raises(files.FolderInUse, match=f"process {os.getpid()}"):
+        data.load("mnist", download=True)
+    assert not cache.exists()
 
 
 def test_downloads_go_over_https_and_have_full_checksums() -> None:

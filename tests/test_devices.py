@@ -1,6 +1,7 @@
 """Devices by name, precision, compilation, and states that belong to no device."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -154,13 +155,13 @@ def test_seeded_blocks_leave_the_generator_alone() -> None:
     assert torch.equal(first, torch.rand(3, generator=torch.Generator().manual_seed(5)))
 
 
-def test_random_numbers_go_on_also_from_a_state_of_another_device_or_version() -> None:
+def test_random_numbers_go_on_also_from_a_state_of_another_device() -> None:
     cpu = torch.device("cpu")
     with devices.seeded(cpu, 1):
         state = devices.rng_state(cpu)
         expected = torch.rand(4)
         of_elsewhere = {**state, "cuda": torch.zeros(16, dtype=torch.uint8)}
-        for saved in (state, of_elsewhere, state["cpu"]):
+        for saved in (state, of_elsewhere):
             torch.rand(2)
             devices.set_rng_state(cpu, saved)
             assert torch.equal(torch.rand(4), expected)
@@ -427,7 +428,7 @@ def test_another_precision_is_another_run(interrupted: Path) -> None:
         train(dataclasses.replace(SMALL, precision="bf16"), interrupted, resume=True)
 
 
-def test_a_folder_of_before_there_were_devices_opens_and_goes_on(interrupted: Path) -> None:
+def test_a_config_of_before_an_option_was_there_opens_and_goes_on(interrupted: Path) -> None:
     file = interrupted / "config.json"
     fields = json.loads(file.read_text())
     for name in ("device", "precision", "compile"):
@@ -436,9 +437,9 @@ def test_a_folder_of_before_there_were_devices_opens_and_goes_on(interrupted: Pa
     checkpoints = Checkpoints(interrupted)
     state = checkpoints.load()
     assert state is not None
-    del state["input_shape"], state["num_classes"]
-    saved: Any = state["rng"]
-    state["rng"] = (saved[0] if isinstance(saved, list) else saved)["cpu"]
+    vouched = {k: v for k, v in fields.items() if k not in ("max_calls", "epochs")}
+    text = json.dumps(vouched, sort_keys=True)
+    state["mark"]["config_sha256"] = hashlib.sha256(text.encode()).hexdigest()
     checkpoints.save(state)
     assert open_run(interrupted).config == SMALL
     result = train(SMALL, interrupted, resume=True)

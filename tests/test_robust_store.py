@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada.inner import InnerOptions
-from neada.robust import WRM, PerturbationStore, store
+from neada.robust import WRM, PerturbationStore, journal
 from neada.robust.store import PerturbationStore as Store
 from neada.stopping import FixedSteps
 
@@ -101,7 +101,7 @@ def test_the_file_lags_behind_by_the_commits_that_are_kept(tmp_path: Path) -> No
         kept.commit()
     names = sorted(file.name for file in tmp_path.iterdir())
     journals = [f"store.npy.{number}.journal" for number in (3, 4, 5)]
-    assert names == ["store.npy", *journals, "store.npy.oldest"]
+    assert names == ["store.npy", *journals, "store.npy.sums"]
     held = torch.from_numpy(np.load(path))
     assert held.flatten(1).any(dim=1).tolist() == [True, True] + [False] * 18
     kept.commit()  # nothing was put, so nothing happens
@@ -115,7 +115,9 @@ def test_the_puts_of_a_dead_run_are_forgotten(tmp_path: Path) -> None:
     first.commit()
     seen = contents(first)
     first.put(torch.arange(9), rows(1, 9))
-    assert torch.equal(contents(PerturbationStore(NUM, SHAPE, path=path)), seen)
+    again = PerturbationStore(NUM, SHAPE, path=path)
+    assert torch.equal(contents(again), seen)
+    again.settle()
     assert not (tmp_path / "store.npy.pending").exists()
 
 
@@ -155,7 +157,7 @@ def test_a_crash_at_any_moment_of_a_commit_leaves_one_commit_or_the_next(
 
         return called
 
-    calls = (os, "fsync"), (os, "replace"), (Path, "unlink"), (store, "_write_rows")
+    calls = (os, "fsync"), (os, "replace"), (Path, "unlink"), (journal, "_write_rows")
     for module, name in calls:
         monkeypatch.setattr(module, name, dying(getattr(module, name)))
     run(tmp_path / "whole", math.inf)
@@ -165,7 +167,10 @@ def test_a_crash_at_any_moment_of_a_commit_leaves_one_commit_or_the_next(
         folder = tmp_path / str(moment)
         seen, done = run(folder, moment)
         left[:] = [math.inf]
-        found = contents(PerturbationStore(NUM, SHAPE, path=folder / "store.npy", num_kept=1))
+        opened = PerturbationStore(NUM, SHAPE, path=folder / "store.npy", num_kept=1)
+        found = contents(opened)
+        opened.settle()
+        assert torch.equal(contents(opened), found)
         assert not list(folder.glob(".*"))
         at = [i for i in (done, done + 1) if i < len(seen) and torch.equal(found, seen[i])]
         assert at, f"neither commit {done} nor the next after a crash at moment {moment}"
@@ -215,14 +220,107 @@ def test_damaged_journals_end_the_sequence(tmp_path: Path) -> None:
         seen.append(contents(kept))
     third = tmp_path / "store.npy.3.journal"
     whole = third.read_bytes()
-    damaged = bytearray(whole)
-    damaged[-30] ^= 255  # an id
-    for content in (b"", whole[:10], whole[:-1], whole[8:], whole + b"x", bytes(damaged)):
+    flipped = []
+    for place in range(0, len(whole), 7):  # rows, ids, checksums, the seal
+        flipped.append(bytearray(whole))
+        flipped[-1][place] ^= 4
+    for content in (b"", whole[:10], whole[:-1], whole[8:], whole + b"x", *flipped):
         third.write_bytes(content)
         opened = PerturbationStore(NUM, SHAPE, path=path, num_kept=4)
         assert torch.equal(contents(opened), seen[2])
     third.write_bytes(whole)
     assert torch.equal(contents(PerturbationStore(NUM, SHAPE, path=path, num_kept=4)), seen[3])
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_damage_anywhere_is_refused_or_ends_the_journals_and_nothing_is_changed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store.npy"
+    kept = PerturbationStore(NUM, SHAPE, path=path)
+    seen = [contents(kept)]
+    for seed in range(4):
+        kept.put(torch.arange(seed, seed + 5), rows(seed, 5))
+        kept.commit()
+        seen.append(contents(kept))
+    whole, outcomes = files_in(tmp_path), set()
+    for name, content in whole.items():
+        harmed = [content[:-1], content[1:], content + b"\0", b"", bytes(len(content)), None]
+        for place in range(0, len(content), 5):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << place % 8
+            harmed.append(bytes(flipped))
+        for harm in harmed:
+            (tmp_path / name).unlink() if harm is None else (tmp_path / name).write_bytes(harm)
+            before = files_in(tmp_path)
+            try:
+                opened = PerturbationStore(NUM, SHAPE, path=path)
+            except ValueError as error:
+                assert "\n" not in str(error)
+                outcomes.add(f"{name} refused")
+            else:
+                assert name.endswith("journal")
+                assert opened.generation == int(name.split(".")[2]) - 1
+                assert torch.equal(contents(opened), seen[opened.generation])
+                outcomes.add(f"{name} left out")
+                with pytest.raises(ValueError, match="removed or damaged"):
+                    opened.load_state_dict({"generation": 4})
+            assert files_in(tmp_path) == before
+            (tmp_path / name).write_bytes(content)
+    assert outcomes == {
+        *("store.npy refused", "store.npy.sums refused"),
+        *("store.npy.3.journal left out", "store.npy.4.journal left out"),
+    }
+    assert torch.equal(contents(PerturbationStore(NUM, SHAPE, path=path)), seen[4])
+
+
+def test_damage_to_an_open_store_is_found_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "store.npy"
+    kept = PerturbationStore(NUM, SHAPE, path=path, num_kept=1)
+    for ids in (torch.arange(9), torch.arange(3), torch.arange(3, 5)):
+        kept.put(ids, rows(1, len(ids)))
+        kept.commit()
+    kept.put(torch.tensor([0]), rows(2, 1))
+    for name, number in (("store.npy", 8), ("store.npy.3.journal", 4), ("store.npy.pending", 0)):
+        content = bytearray((tmp_path / name).read_bytes())
+        place = -24 * (NUM - number) if name == "store.npy" else 24 if number else 0
+        content[place] ^= 1
+        with (tmp_path / name).open("r+b") as file:  # in place, as a disk would
+            file.write(content)
+        with pytest.raises(ValueError, match=rf"{name} is damaged \(the row of sample {number}\)"):
+            kept.get(torch.tensor([number]))
+
+
+def test_journals_of_a_later_state_do_not_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "store.npy"
+    kept = PerturbationStore(NUM, SHAPE, path=path, num_kept=4)
+    for seed in range(3):
+        kept.put(torch.arange(seed, seed + 5), rows(seed, 5))
+        kept.commit()
+    (tmp_path / "store.npy.2.journal").write_bytes(b"damaged")
+    again = PerturbationStore(NUM, SHAPE, path=path, num_kept=4)
+    again.load_state_dict({"generation": 1})
+    again.put(torch.arange(2), rows(5, 2))
+    again.commit()
+    opened = PerturbationStore(NUM, SHAPE, path=path, num_kept=4)
+    assert opened.generation == 2
+    assert torch.equal(contents(opened), contents(again))
+
+
+def test_a_store_without_its_file_is_not_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "store.npy"
+    fresh = PerturbationStore(NUM, SHAPE, path=path)
+    assert not bool(contents(fresh).any()) and not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="store.npy is missing: put it back"):
+        fresh.load_state_dict({"generation": 0})
+    fresh.put(torch.arange(2), rows(0, 2))
+    fresh.commit()
+    path.unlink()
+    with pytest.raises(ValueError, match=r"missing, and store.npy.1.journal belongs to it"):
+        PerturbationStore(NUM, SHAPE, path=path)
 
 
 def test_misuse_is_one_sentence(tmp_path: Path) -> None:
@@ -234,9 +332,12 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
     np.save(tmp_path / "columns.npy", np.zeros((NUM, *SHAPE), dtype="<f4", order="F"))
     with pytest.raises(ValueError, match="remove it or use another path"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "columns.npy")
-    PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
-    (tmp_path / "other.npy.oldest").write_text("??")
-    with pytest.raises(ValueError, match="oldest is damaged"):
+    PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy").settle()
+    (tmp_path / "other.npy.sums").write_text("??")
+    with pytest.raises(ValueError, match="sums is damaged"):
+        PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
+    (tmp_path / "other.npy.sums").unlink()
+    with pytest.raises(ValueError, match="not a perturbation store with its checksums"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
     with pytest.raises(ValueError, match="not .*21, 2, 3.* remove it or use another path"):
         PerturbationStore(NUM + 1, SHAPE, path=path)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ GAMES: dict[str, dict[str, Any]] = {
     "group, tiada": {"objective": "group", "method": "tiada"},
 }
 RESUMED = ("wrm", "wrm, memory", "wrm, disk", "wrm, tiada", "group")
+LENGTHENED = ("wrm", "wrm, disk")
 RESTLESS = ("dropout", "trades")
 
 
@@ -104,6 +106,23 @@ def work(rank: int, folder: str) -> None:
     for game in RESUMED:
         where = place / f"interrupted by one, {game}"
         found[f"{game}, of one"] = outcome(train(config(game), where, data=data(), resume=True))
+    for game in LENGTHENED:
+        where = place / f"lengthened by two, {game}"
+        train(replace(config(game), epochs=2), where, data=data())
+        found[f"{game}, lengthened"] = outcome(train(config(game), where, data=data(), resume=True))
+    for name in ("perturbations-1-of-2.npy", "environment.json"):
+        where = place / f"damaged, {name}"
+        if rank == 0:
+            _copy(place / "interrupted by two, wrm, disk", where)
+            content = bytearray((where / name).read_bytes())
+            content[-9] ^= 1
+            (where / name).write_bytes(content)
+        dist.barrier()
+        try:
+            train(config("wrm, disk"), where, data=data(), resume=True)
+        except ValueError as error:
+            found[f"damaged, {name}"] = str(error)
+        dist.barrier()
     try:
         train(config("wrm"), place / "two, wrm", data=data())
     except FileExistsError as error:
@@ -159,6 +178,19 @@ def test_two_ranks_have_the_rows_of_one_process(ranks: Any, alone: Any, game: st
 @pytest.mark.parametrize("game", [*RESUMED, *RESTLESS])
 def test_a_signal_to_one_rank_stops_both_and_resume_is_bit_for_bit(ranks: Any, game: str) -> None:
     assert ranks[0][f"{game}, go on"] == ranks[0][game]
+
+
+@pytest.mark.parametrize("game", LENGTHENED)
+def test_two_ranks_go_on_to_another_length_bit_for_bit(ranks: Any, game: str) -> None:
+    assert ranks[0][f"{game}, lengthened"] == ranks[0][game]
+    assert ranks[1][f"{game}, lengthened"] == ranks[0][game]
+
+
+def test_damage_that_one_rank_finds_is_refused_by_both(ranks: Any) -> None:
+    for rank in ranks:
+        assert "rank 1: " in rank["damaged, perturbations-1-of-2.npy"]
+        assert "is damaged (the row of sample" in rank["damaged, perturbations-1-of-2.npy"]
+        assert "rank 0: " in rank["damaged, environment.json"]
 
 
 @pytest.mark.parametrize("game", RESUMED)

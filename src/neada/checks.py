@@ -1,12 +1,58 @@
 """Checks of arguments, with one kind of sentence for all of them."""
 
+import contextlib
 import difflib
 import math
+import os
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
-__all__ = ["check_choice", "check_number", "check_origin", "nearest", "not_one_of"]
+__all__ = [
+    "check_choice",
+    "check_number",
+    "check_origin",
+    "check_pair",
+    "check_path",
+    "nearest",
+    "not_one_of",
+    "printable",
+    "shown",
+]
+
+_LONGEST = 200
+"""Characters of a value, or of somebody else's error, in a sentence."""
+_LARGEST = sys.float_info.max
+
+
+def printable(text: str, limit: int = _LONGEST) -> str:
+    r"""Text from a file, or from another library, as a sentence can hold it: one line, cut.
+
+    Example:
+        >>> printable("a\x00\nb" + 9000 * "c", limit=9)
+        'a\\x00 ...'
+    """
+    words = re.sub(r"[^\S ]+ *", " ", text[: 4 * limit]).strip()
+    words = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+    is_whole = len(words) <= limit and len(text) <= 4 * limit
+    return words if is_whole else f"{words[: limit - 3]}..."
+
+
+def shown(value: object) -> str:
+    """A value of whatever kind and size as a sentence can show it.
+
+    Example:
+        >>> shown("a"), shown(10**9999)
+        ("'a'", 'an int')
+    """
+    try:
+        return printable(repr(value))
+    except Exception:  # numbers with too many digits, lists that are too deep
+        name = type(value).__name__
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def check_number(
@@ -32,6 +78,8 @@ def check_number(
     """
     if isinstance(number, Integral if whole else Real) and not isinstance(number, bool):
         value: Any = number  # as it is: a float would round large whole numbers
+        if not whole and isinstance(number, int) and abs(number) > _LARGEST:
+            value = math.inf if number > 0 else -math.inf  # it will be used as a float
         high_enough = value > above if strict else value >= above
         low_enough = value < below if most is None else value <= most
         if high_enough and low_enough:
@@ -41,10 +89,10 @@ def check_number(
         wanted += "" if most == math.inf else f" and at most {most:g}"
     elif below != math.inf:
         wanted += f" and less than {below:g}"
-    elif isinstance(number, Real) and number == math.inf:
+    elif isinstance(number, int | float) and number > _LARGEST:
         wanted += " and finite"
     noun = "a whole number" if whole else "a number"
-    raise ValueError(f"{name} must be {noun} {wanted}, got {number!r}")
+    raise ValueError(f"{name} must be {noun} {wanted}, got {shown(number)}")
 
 
 def check_choice(name: str, choice: object, choices: Iterable[object]) -> None:
@@ -71,8 +119,8 @@ def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
     choices = tuple(choices)
     near = nearest(given, choices)
     if near is not None:
-        return f"there is no {what} {given!r}; did you mean {near!r}?"
-    return f"{what} must be one of {', '.join(map(repr, choices))}, got {given!r}"
+        return f"there is no {what} {shown(given)}; did you mean {near!r}?"
+    return f"{what} must be one of {', '.join(map(repr, choices))}, got {shown(given)}"
 
 
 def nearest(given: object, choices: Iterable[object]) -> str | None:
@@ -80,6 +128,39 @@ def nearest(given: object, choices: Iterable[object]) -> str | None:
     names = [choice for choice in choices if isinstance(choice, str)]
     near = difflib.get_close_matches(given, names, 1) if isinstance(given, str) else []
     return near[0] if near else None
+
+
+def check_pair(name: str, pair: Any) -> tuple[Any, Any]:
+    """Both parts of a pair (low, high).
+
+    Raises:
+        TypeError: It is none.
+    """
+    with contextlib.suppress(TypeError, ValueError):
+        low, high = pair
+        if not isinstance(pair, str):
+            return low, high
+    raise TypeError(f"{name} must be a pair (low, high), got {shown(pair)}")
+
+
+def check_path(name: str, path: object) -> Path:
+    """A path as a user gave it.
+
+    Args:
+        name: What the user calls it.
+        path: What the user gave.
+
+    Raises:
+        TypeError: It is no path.
+        ValueError: It is empty, or has a null character, which no system takes.
+    """
+    if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
+        raise TypeError(f"{name} must be a path, got {shown(path)}")
+    if not text:
+        raise ValueError(f"{name} is empty: give a path")
+    if "\0" in text:
+        raise ValueError(f"{name} must be a path without null characters, got {shown(text)}")
+    return Path(text)
 
 
 def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:

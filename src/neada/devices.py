@@ -194,18 +194,17 @@ def rng_state(device: torch.device) -> dict[str, Tensor]:
     return state
 
 
-def set_rng_state(device: torch.device, state: Mapping[str, Tensor] | Tensor) -> None:
+def set_rng_state(device: torch.device, state: Mapping[str, Tensor]) -> None:
     """Put torch's generators where they were.
 
     Args:
         device: Whose generator, besides the processor's; it stays as it is if it was not saved.
-        state: What `rng_state` gave, maybe for another device; or the processor's state alone.
+        state: What `rng_state` gave, maybe for another device.
     """
-    states = {"cpu": state} if isinstance(state, Tensor) else state
-    torch.set_rng_state(states["cpu"])
-    if device.type != "cpu" and device.type in states:
+    torch.set_rng_state(state["cpu"])
+    if device.type != "cpu" and device.type in state:
         with _current(device) as module:
-            module.set_rng_state(states[device.type])
+            module.set_rng_state(state[device.type])
 
 
 @contextlib.contextmanager

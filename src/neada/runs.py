@@ -5,12 +5,13 @@ import errno
 import hashlib
 import importlib.metadata
 import io
+import json
 import os
 import platform
 import re
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,33 @@ import torch
 from neada import devices
 from neada.checks import check_number
 from neada.files import (
+    FolderInUse,
     append_lines,
     decode,
     drafts,
     encode,
+    locked,
     read_json,
     read_lines,
+    remove_drafts,
     replacing,
     sha256,
     sync,
     write_json,
 )
 
-__all__ = ["Checkpoints", "Run", "encode", "environment", "launched_by", "read_json", "write_json"]
+__all__ = [
+    "Checkpoints",
+    "FolderInUse",
+    "Run",
+    "encode",
+    "environment",
+    "launched_by",
+    "locked",
+    "read_json",
+    "remove_drafts",
+    "write_json",
+]
 
 
 _PACKAGES = ("neada", "torch", "numpy", "matplotlib", "scikit-learn", "mlxtend", "tqdm")
@@ -70,7 +85,7 @@ def launched_by() -> str | None:
 
 
 _NAME = re.compile(r"checkpoint-(\d{8})-([0-9a-f]{16})\.pt")
-_FORMAT = 1
+_FORMAT = 2
 """Of a checkpoint's content; raised when older content can no longer be read."""
 
 
@@ -108,7 +123,7 @@ class Checkpoints:
             found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
         except FileNotFoundError:
             return []
-        return sorted(found)
+        return sorted(path for path in found if path.is_file())
 
     def save(self, state: Mapping[str, Any]) -> Path:
         """Write a checkpoint; only then are older ones removed.
@@ -145,17 +160,34 @@ class Checkpoints:
         Raises:
             ValueError: There are checkpoints, but none is whole, or it has another format.
         """
-        paths = self.paths()
+        for path, state in self.states():
+            self.go_on_from(path)
+            return state
+        return None
+
+    def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The checkpoints that are whole with their states, newest first.
+
+        A damaged one is passed over with a warning.
+
+        Raises:
+            ValueError: There are checkpoints, but none is whole, or one has another format.
+        """
+        paths, num_whole = self.paths(), 0
         for path in reversed(paths):
             state = _read(path)
-            if state is not None:
-                _check_format(path, state.pop("format", None))
-                self._whole = [path]
-                return state
-            warnings.warn(f"{path} is damaged; the checkpoint before it is used", stacklevel=2)
-        if paths:
+            if state is None:
+                warnings.warn(f"{path} is damaged; the checkpoint before it is used", stacklevel=2)
+                continue
+            _check_format(path, state.pop("format", None))
+            num_whole += 1
+            yield path, state
+        if paths and not num_whole:
             raise ValueError(f"no checkpoint in {self.folder} is whole: start again")
-        return None
+
+    def go_on_from(self, path: Path) -> None:
+        """Keep this checkpoint; later ones give way to the next that is saved."""
+        self._whole = [path]
 
     def clear(self) -> None:
         """Remove all checkpoints."""
@@ -185,12 +217,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _check_format(path: Path, found: object) -> None:
-    if found == _FORMAT:
+    if type(found) is int and found == _FORMAT:
         return
     if isinstance(found, int) and found > _FORMAT:
         age, number, advice = "a newer", f"format {found}", "update neada"
     else:
-        age, number, advice = "an older", "no format number", "finish the run with that version"
+        number = f"format {found}" if isinstance(found, int) else "no format number"
+        age, advice = "an older", "finish the run with that version"
     raise ValueError(
         f"{path} was written by {age} version of neada ({number}; this version reads format "
         f"{_FORMAT}): {advice}, or start again"
@@ -211,11 +244,14 @@ class Run:
     """A folder that can be opened again: config, environment, metrics, and a seal.
 
     `config.json` says what was asked, `environment.json` with what it ran, `metrics.jsonl` has one
-    JSON object per line, and `result.json`, written last, seals the run: it has the checksum of
-    the metrics, so that an unfinished or damaged run is known as such.
+    JSON object per line, and `result.json`, written last, seals the run: it has the checksums of
+    the metrics, of the environment and of itself, so that an unfinished or damaged run is known as
+    such. The checksum of the metrics is that of the lines as they were appended, and not of what
+    is in the file later.
 
     Args:
         folder: Where the run is, or will be.
+        may_change: Fields of the config that a mark does not vouch for.
 
     Example:
         >>> import tempfile
@@ -229,9 +265,12 @@ class Run:
         [{'calls': 2, 'norm': inf}]
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, may_change: Collection[str] = ()) -> None:
         self.folder = Path(folder)
+        self._may_change = may_change
         self._started = 0.0
+        self._digest, self._num_bytes = hashlib.sha256(), 0
+        self._config_sha256 = self._environment_sha256 = ""
 
     @property
     def metrics_file(self) -> Path:
@@ -243,12 +282,19 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         for stale in ("result.json", "metrics.jsonl"):
             (self.folder / stale).unlink(missing_ok=True)
-        write_json(self.folder / "config.json", dict(config))
+        self.write_config(config)
         write_json(self.folder / "environment.json", environment())
         self.metrics_file.touch()
+        self._environment_sha256 = sha256(self.folder / "environment.json")
+        self._digest, self._num_bytes = hashlib.sha256(), 0
         self._started = time.perf_counter()
 
-    def go_on(self, mark: int, seconds: float = 0.0) -> None:
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Say what is asked."""
+        write_json(self.folder / "config.json", dict(config))
+        self._config_sha256 = self._sha256_of_config(config)
+
+    def go_on(self, mark: Mapping[str, Any], seconds: float = 0.0) -> None:
         """Open the run again where it was at a mark; metrics written later are dropped.
 
         Args:
@@ -256,19 +302,49 @@ class Run:
             seconds: How long it had been running.
 
         Raises:
-            ValueError: The metrics up to the mark are not there any more; nothing was changed.
+            ValueError: The run up to the mark is not there any more; nothing was changed.
         """
-        self.rows(mark)
+        self.check(mark)
         (self.folder / "result.json").unlink(missing_ok=True)
         with self.metrics_file.open("r+b") as file:
-            file.truncate(mark)
+            file.truncate(mark["num_bytes"])
+            file.seek(0)
+            self._digest, self._num_bytes = hashlib.sha256(file.read()), mark["num_bytes"]
+        self._config_sha256 = mark["config_sha256"]
+        self._environment_sha256 = mark["environment_sha256"]
         self._started = time.perf_counter() - seconds
 
-    def mark(self) -> int:
-        """Bring the metrics to the disk and say where they end."""
+    def mark(self) -> dict[str, Any]:
+        """Bring the metrics to the disk; where they end, and checksums of all that is there."""
         with self.metrics_file.open("ab") as file:
             sync(file)
-            return file.tell()
+        return {
+            "num_bytes": self._num_bytes,
+            "metrics_sha256": self._digest.hexdigest(),
+            "config_sha256": self._config_sha256,
+            "environment_sha256": self._environment_sha256,
+        }
+
+    def check(self, mark: Mapping[str, Any]) -> None:
+        """Raise unless config, environment and metrics are what they were at a mark.
+
+        Raises:
+            ValueError: One is missing, or is not what the run wrote.
+        """
+        self.check_config(mark)
+        if self._sha256("environment.json") != mark["environment_sha256"]:
+            raise self._changed("environment.json")
+        self.rows(mark)
+
+    def check_config(self, mark: Mapping[str, Any]) -> None:
+        """Raise unless the config is what it was at a mark, apart from what may change.
+
+        Raises:
+            ValueError: It is missing, or is not what the run wrote.
+        """
+        self._sha256("config.json")
+        if self._sha256_of_config(self.config()) != mark["config_sha256"]:
+            raise self._changed("config.json")
 
     def elapsed(self) -> float:
         """Seconds since the start, without those between an interruption and going on."""
@@ -276,15 +352,18 @@ class Run:
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to the metrics."""
-        append_lines(self.metrics_file, rows)
+        content = append_lines(self.metrics_file, rows)
+        self._digest.update(content)
+        self._num_bytes += len(content)
 
     def seal(self) -> None:
         """Say that the run is complete."""
-        content = {
+        content: dict[str, Any] = {
             "seconds": round(self.elapsed(), 3),
-            "metrics_sha256": sha256(self.metrics_file),
+            "metrics_sha256": self._digest.hexdigest(),
+            "environment_sha256": self._environment_sha256,
         }
-        write_json(self.folder / "result.json", content)
+        write_json(self.folder / "result.json", {**content, "sha256": _content_sha256(content)})
 
     def trouble(self, config: Mapping[str, Any]) -> str:
         """Why the folder cannot stand for a run of this config; empty if it can."""
@@ -292,14 +371,19 @@ class Run:
             found = read_json(self.folder / "config.json")
             result = read_json(self.folder / "result.json")
             checksum = sha256(self.metrics_file)
+            environment_checksum = sha256(self.folder / "environment.json")
         except FileNotFoundError as error:
             return f"{Path(error.filename).name} is missing"
         except (OSError, ValueError):
             return "it cannot be read"
         if found != decode(encode(dict(config))):
             return "it was made with another config"
-        if not isinstance(result, dict) or result.get("metrics_sha256") != checksum:
+        if not _is_seal(result):
+            return "result.json is not what the run wrote"
+        if result["metrics_sha256"] != checksum:
             return "metrics.jsonl is not what the run wrote"
+        if result.get("environment_sha256", environment_checksum) != environment_checksum:
+            return "environment.json is not what the run wrote"
         return ""
 
     def config(self) -> dict[str, Any]:
@@ -316,15 +400,49 @@ class Run:
         """How long it took."""
         return float(read_json(self.folder / "result.json")["seconds"])
 
-    def rows(self, mark: int | None = None) -> list[dict[str, Any]]:
+    def rows(self, mark: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The metrics; with a mark, as they were then.
 
         Raises:
             ValueError: They are missing, or damaged, or end before the mark.
         """
+        num_bytes = None if mark is None else mark["num_bytes"]
+        checksum = self._sha256("metrics.jsonl", num_bytes)
+        rows = read_lines(self.metrics_file, num_bytes)
+        if mark is not None and checksum != mark["metrics_sha256"]:
+            raise self._changed("metrics.jsonl")
+        return rows
+
+    def _sha256(self, name: str, num_bytes: int | None = None) -> str:
+        """The checksum of a file of the run, or of its beginning."""
         try:
-            return read_lines(self.metrics_file, mark)
-        except FileNotFoundError:
+            content = (self.folder / name).read_bytes()
+        except (FileNotFoundError, IsADirectoryError):
             raise ValueError(
-                f"{self.metrics_file} is missing: put it back, or start again"
+                f"{self.folder / name} is missing: put it back, or start again"
             ) from None
+        return hashlib.sha256(content[:num_bytes]).hexdigest()
+
+    def _sha256_of_config(self, fields: Mapping[str, Any]) -> str:
+        return _content_sha256({k: v for k, v in fields.items() if k not in self._may_change})
+
+    def _changed(self, name: str) -> ValueError:
+        return ValueError(
+            f"{self.folder / name} is not what the run wrote: put it back as it was, or start again"
+        )
+
+
+def _content_sha256(content: Mapping[str, Any]) -> str:
+    """The checksum of JSON, whatever the order of its keys."""
+    text = json.dumps(encode(dict(content)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_seal(result: Any) -> bool:
+    """Whether this is what `Run.seal` wrote."""
+    if not isinstance(result, dict):
+        return False
+    if result.keys() == {"seconds", "metrics_sha256"}:
+        return True  # of a version that protected the metrics only
+    content = {name: value for name, value in result.items() if name != "sha256"}
+    return "metrics_sha256" in result and result.get("sha256") == _content_sha256(content)

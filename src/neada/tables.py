@@ -35,6 +35,7 @@ __all__ = [
     "MODELS",
     "OBJECTIVES",
     "OPTIMIZERS",
+    "REQUEST_FILE",
     "SCALES",
     "DataEntry",
     "Entry",
@@ -279,6 +280,8 @@ EXPERIMENTS: tuple[str, ...] = (
     "no-learning-rate",
     "errata",
 )
+REQUEST_FILE = "reproduction.json"
+"""In the folder of a reproduction: what was asked of it."""
 Scale = Literal["quick", "standard", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 """How long experiments may take: seconds each, minutes, as long as the paper's."""

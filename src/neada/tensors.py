@@ -48,13 +48,27 @@ _ROW_CHUNK = 1 << 16  # where a piece needs several copies
 
 
 class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
-    """A gradient or a value was infinite or undefined; no parameter was changed.
+    """A gradient or a value was infinite or undefined; nothing was changed.
+
+    After an optimizer's step that is its parameters and its state. After a step of a stepper or of
+    an objective in `neada.robust` it is all that the step would have changed: both players, both
+    optimizers, counters, the memory of the method and, for objectives, the buffers of the model
+    (running statistics of batch norm), the store, and the weights of groups.
+
+    Not undone is what the library cannot know of: random numbers that were drawn from torch's
+    global generators (dropout), and what a closure does besides returning a value; running
+    statistics are in a stepper's closure part of that. An update that overflows though its
+    gradient is finite is no error when it happens: the next step raises, and leaves the parameters
+    as they are, with their infinities.
 
     Attributes:
         rows: A flag for every row, true where that was so; None if it is not known.
+        norm_sq: The squared norm of both players where a stepper met it, before they went back;
+            one per row if there are rows, None if it is not known.
     """
 
     rows: Tensor | None = None
+    norm_sq: Scalar | None = None
 
 
 def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:

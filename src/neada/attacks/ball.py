@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from neada.checks import check_pair
+
 __all__ = ["Ball", "Norm", "check_eps", "per_row"]
 
 Norm = Literal["linf", "l2"]
@@ -39,7 +41,7 @@ class Ball(NamedTuple):
             )
         if bounds is None:
             return cls(inputs.detach(), eps, norm, -math.inf, math.inf)
-        low, high = bounds
+        low, high = check_pair("bounds", bounds)
         if not low < high:
             raise ValueError(f"bounds must be (smaller, larger), got {bounds!r}")
         if len(inputs) and not low <= inputs.min().item() <= inputs.max().item() <= high:

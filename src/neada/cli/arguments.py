@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from neada.checks import not_one_of
+from neada.checks import check_path, nearest, not_one_of, printable
 from neada.training.config import Option
 
 __all__ = [
@@ -19,13 +19,25 @@ __all__ = [
     "add_flag",
     "add_output_options",
     "check_choice",
+    "complain",
     "in_flags",
+    "output_file",
     "output_folder",
     "plain_warnings",
     "rank_of_launch",
+    "read_path",
     "refusals",
     "was_restarted",
 ]
+
+
+_LONGEST = 1000
+
+
+def complain(sentence: str) -> None:
+    """Say something on stderr in one line, whatever it quotes, and if anybody is left to read."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"neada: {printable(sentence, _LONGEST)}\n")
 
 
 class UsageError(Exception):
@@ -53,8 +65,13 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in `argparse`."""
-        return super(Parser, self.filled()).parse_known_args(args, namespace)
+        """As in `argparse`, but what is not known is a mistake here already."""
+        namespace, rest = super(Parser, self.filled()).parse_known_args(args, namespace)
+        if rest:
+            near = nearest(rest[0].split("=")[0], self._option_string_actions)
+            advice = "" if near is None else f"; did you mean {near}?"
+            self.error(f"unrecognized arguments: {' '.join(rest)}{advice}")
+        return namespace, rest
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong; no usage dump."""
@@ -100,6 +117,8 @@ def add_flag(
 
     def parse(text: str) -> Any:
         with refusals():
+            if option.name.endswith("folder"):
+                check_path(option.flag, text)
             return option.parse(text)
 
     choices = tuple(option.choices) if option.choices and not option.or_file else None
@@ -159,19 +178,39 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress, only the result")
 
 
+def read_path(flag: str, text: str) -> Path:
+    """A path as it was typed after a flag, with ~ for the user's folder."""
+    with refusals():
+        return check_path(flag, os.path.expanduser(text))
+
+
 def output_folder(path: Path) -> Path:
     """A folder that can be written to; it need not exist yet, and is not made here."""
-    folder = path.expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{path} is a file: give a folder with --out")
-    nearest = folder
-    while not nearest.exists():
-        nearest = nearest.parent
-    if not nearest.is_dir():
-        raise UsageError(f"{nearest} is a file, so there can be no folder {path}: choose another")
+    folder = path.absolute()
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{path} is a file: give a folder with --out")
+        nearest = folder
+        while not nearest.exists():
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            sentence = f"{nearest} is a file, so there can be no folder {path}: choose another"
+            raise UsageError(sentence)
+    except OSError as error:
+        sentence = f"there can be no folder {path} ({error.strerror or error}): choose another"
+        raise UsageError(sentence) from error
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{nearest} cannot be written to: choose another folder with --out")
     return folder
+
+
+def output_file(path: Path, flag: str, kinds: Collection[str]) -> None:
+    """Raise a usage error unless a file of one of some kinds can be written there."""
+    if path.suffix not in kinds:
+        raise UsageError(f"{flag} writes {' or '.join(kinds)}, not {path.suffix or path}")
+    output_folder(path.parent)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give a file with {flag}")
 
 
 @contextlib.contextmanager
@@ -179,7 +218,7 @@ def plain_warnings() -> Iterator[None]:
     """Warnings as sentences, without the place in the source."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: print(f"neada: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_, **__: complain(str(message))
         yield
 
 

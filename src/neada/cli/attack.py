@@ -3,9 +3,8 @@
 import argparse
 import dataclasses
 import json
-import sys
 import warnings
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import neada
@@ -16,7 +15,9 @@ from neada.cli.arguments import (
     add_flag,
     add_output_options,
     check_choice,
+    complain,
     plain_warnings,
+    read_path,
     refusals,
 )
 from neada.files import encode
@@ -44,7 +45,8 @@ def add_attack(parser: Parser) -> None:
         "  neada attack runs/adam --attack ensemble --eps 0.1 --samples 200\n"
         "  neada attack runs/adam --data mine.npz --device cuda"
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
+    run = partial(read_path, "RUN")
+    parser.add_argument("run", type=run, metavar="RUN", help="a folder that `neada train` wrote")
     names = ", ".join(tables.ATTACKS)
     words = f"some of {names} (default: fgsm,pgd)"
     parser.add_argument("--attack", default="fgsm,pgd", metavar="NAMES", help=words)
@@ -112,7 +114,7 @@ def _attack(args: argparse.Namespace) -> int:
                     **own,
                 )
     except FloatingPointError as error:
-        sys.stderr.write(f"neada: {error}: the run diverged, or --eps is too large\n")
+        complain(f"{error}: the run diverged, or --eps is too large")
         return 1
     if args.json:
         first = next(iter(results.values()))
@@ -159,7 +161,8 @@ def add_certify(parser: Parser) -> None:
         "  neada certify runs/synthetic --rho 0.1 --gamma 50\n"
         "  neada certify runs/synthetic --rho 0.1 --gamma 50 --samples 1000 --json"
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="a folder that `neada train` wrote")
+    run = partial(read_path, "RUN")
+    parser.add_argument("run", type=run, metavar="RUN", help="a folder that `neada train` wrote")
     add_flag(parser, Option("rho", "the shift", 0.1, float))
     add_flag(parser, Option("gamma", "(default: as in the training with wrm)", None, float))
     _add_part_options(parser)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,10 @@ import neada
 from neada import tables
 from neada.cli.arguments import (
     Parser,
-    UsageError,
     add_flag,
     add_output_options,
-    output_folder,
+    output_file,
+    read_path,
     refusals,
 )
 from neada.files import replacing
@@ -38,7 +39,8 @@ def add_data(parser: Parser) -> None:
     for option in options_of(DataOptions):
         if option.name in ("data_folder", "data_seed", "download"):
             add_flag(parser, option)
-    parser.add_argument("--sheet", type=Path, metavar="FILE", help="draw it as a PNG")
+    sheet = partial(read_path, "--sheet")
+    parser.add_argument("--sheet", type=sheet, metavar="FILE", help="draw it as a PNG")
     add_output_options(parser)
     parser.set_defaults(command=_data)
 
@@ -48,9 +50,7 @@ def _data(args: argparse.Namespace) -> int:
         print(json.dumps(list(tables.DATA)) if args.json else "\n".join(tables.DATA))
         return 0
     if args.sheet is not None:
-        if args.sheet.suffix != ".png":
-            raise UsageError(f"--sheet writes .png, not {args.sheet.suffix or args.sheet}")
-        output_folder(args.sheet.parent)
+        output_file(args.sheet, "--sheet", (".png",))
     with refusals(["download"]):
         found = neada.data.load(
             args.data, folder=args.data_folder, seed=args.data_seed, download=args.download

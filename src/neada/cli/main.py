@@ -3,15 +3,17 @@
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TextIO
 
 import neada
-from neada.cli.arguments import Parser, UsageError, rank_of_launch
+from neada.cli.arguments import Parser, UsageError, complain, rank_of_launch
 
 __all__ = ["COMMANDS", "add_completion", "main", "make_parser"]
 
@@ -93,6 +95,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 ran, 1 ran and failed, 2 wrong usage, 130 interrupted.
     """
+    _prepare_streams()
+    try:
+        return _run(arguments)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _flush(stream)
+
+
+def _prepare_streams() -> None:
+    """Let nothing go wrong with streams that are closed, or do not know a character of a path."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)  # Python has None for a stream that is closed
+            os.set_inheritable(null, True)  # no file of a worker shall get its number
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _flush(stream: TextIO) -> None:
+    """Write what is left; if it cannot be written, nothing more is tried at the exit."""
+    try:
+        stream.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         args = make_parser().parse_args(arguments)
         if args.name is None:
@@ -109,9 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted; what is finished is kept, the same command goes on", 130)
     except BrokenPipeError:
-        # The reader of our output has gone; nothing more may be written at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader of our output has gone
     except OSError as error:
         return 1 if _is_said_by_another(error) else _complain(_disk_trouble(error), 1)
 
@@ -139,7 +169,7 @@ def _is_said_by_another(error: Exception) -> bool:
 
 def _complain(sentence: str, code: int) -> int:
     place = rank_of_launch()
-    sys.stderr.write(f"neada: rank {place}: {sentence}\n" if place else f"neada: {sentence}\n")
+    complain(f"rank {place}: {sentence}" if place else sentence)
     return code
 
 

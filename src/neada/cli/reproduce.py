@@ -3,10 +3,10 @@
 import argparse
 import json
 import os
-import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import neada
@@ -17,8 +17,10 @@ from neada.cli.arguments import (
     add_flag,
     add_output_options,
     check_choice,
+    complain,
     in_flags,
     output_folder,
+    read_path,
     refusals,
 )
 from neada.files import encode
@@ -74,7 +76,8 @@ def add_reproduce(parser: Parser) -> None:
         Option("jobs", "processes; by default one per core", os.cpu_count() or 1, int),
     ):
         add_flag(parser, option)
-    parser.add_argument("--out", type=Path, help="the folder (default: runs/SCALE)", metavar="DIR")
+    out = partial(read_path, "--out")
+    parser.add_argument("--out", type=out, help="the folder (default: runs/SCALE)", metavar="DIR")
     parser.add_argument("--overwrite", action="store_true", help="run also what is there already")
     parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
     add_output_options(parser)
@@ -92,7 +95,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             neada.experiments.configs(name, args.scale, args.seeds, args.max_calls)
     out = output_folder(args.out or Path("runs") / args.scale)
     started = time.perf_counter()
-    with progress_bar(not (args.quiet or args.json)) as show:
+    with progress_bar(not (args.quiet or args.json)) as show, refusals(vars(args)):
         outcome = neada.experiments.reproduce(
             names,
             args.scale,
@@ -104,11 +107,11 @@ def _reproduce(args: argparse.Namespace) -> int:
             report=show,
         )
     for folder, why in outcome.redone:
-        sys.stderr.write(f"neada: {folder} was run again: {why}\n")
+        complain(f"{folder} was run again: {why}")
     for error, titles in _by_error(outcome.broken).items():
         others = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
         sentence = in_flags(error, vars(args))
-        sys.stderr.write(f"neada: {titles[0]}{others} broke: {sentence}\n")
+        complain(f"{titles[0]}{others} broke: {sentence}")
     claims_failed = _show_report(out, args.json)
     if not (args.json or args.quiet):
         seconds = time.perf_counter() - started
@@ -131,7 +134,8 @@ def add_report(parser: Parser) -> None:
         "Judge the claims and draw the figures of a folder again, from its runs alone."
     )
     parser.epilog = "example:\n  neada report runs/quick"
-    parser.add_argument("folder", type=Path, metavar="DIR", help="what --out of reproduce was")
+    folder = partial(read_path, "DIR")
+    parser.add_argument("folder", type=folder, metavar="DIR", help="what --out of reproduce was")
     parser.add_argument("--strict", action="store_true", help="exit 1 unless every claim holds")
     add_output_options(parser)
     parser.set_defaults(command=_report)
@@ -140,17 +144,19 @@ def add_report(parser: Parser) -> None:
 def _report(args: argparse.Namespace) -> int:
     if not args.folder.is_dir():
         raise UsageError(f"{args.folder} is no folder: give the one that `reproduce --out` filled")
-    if neada.experiments.last_request(args.folder) is None:
-        raise UsageError(
-            f"{args.folder} holds no reproduction: give a folder that `neada reproduce` filled"
-        )
+    with refusals():
+        if neada.experiments.last_request(args.folder) is None:
+            raise UsageError(
+                f"{args.folder} holds no reproduction: give a folder that `neada reproduce` filled"
+            )
     failed = _show_report(output_folder(args.folder), args.json)
     return 1 if args.strict and failed else 0
 
 
 def _show_report(out: Path, as_json: bool) -> bool:
     """Write the report and show the verdicts; returns whether any claim does not hold."""
-    request, sections = neada.report.write(out)
+    with refusals():
+        request, sections = neada.report.write(out)
     if as_json:
         print(json.dumps(encode(neada.report.as_data(request, sections)), indent=2))
     else:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import neada
@@ -13,7 +13,8 @@ from neada.cli.arguments import (
     add_output_options,
     check_choice,
     in_flags,
-    output_folder,
+    output_file,
+    read_path,
     refusals,
 )
 from neada.files import encode, replacing
@@ -48,7 +49,8 @@ def add_solve(parser: Parser) -> None:
         Option("seed", "of the noise", 0, int, least=0),
     ):
         add_flag(parser, option)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="both norms as a PNG or SVG")
+    plot = partial(read_path, "--plot")
+    parser.add_argument("--plot", type=plot, metavar="FILE", help="both norms as a PNG or SVG")
     add_output_options(parser)
     parser.set_defaults(command=_solve)
 
@@ -66,9 +68,7 @@ def _solve(args: argparse.Namespace) -> int:
                 "or choose another method"
             )
     if args.plot is not None:
-        if args.plot.suffix not in (".png", ".svg"):
-            raise UsageError(f"--plot writes .png or .svg, not {args.plot.suffix or args.plot}")
-        output_folder(args.plot.parent)
+        output_file(args.plot, "--plot", (".png", ".svg"))
     problem = neada.problems.make(args.problem)
     with refusals(vars(args)):
         result = neada.minimax(

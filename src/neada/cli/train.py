@@ -3,9 +3,10 @@
 import argparse
 import dataclasses
 import json
+import os
 import re
 import shlex
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,17 @@ from neada.cli.arguments import (
     UsageError,
     add_flag,
     add_output_options,
+    complain,
     in_flags,
     output_folder,
     plain_warnings,
     rank_of_launch,
+    read_path,
     refusals,
     was_restarted,
 )
 from neada.files import encode
-from neada.training.config import GROUPS, OF_THE_MACHINE, Option, TrainConfig, options_of
+from neada.training.config import GROUPS, ON_RESUME, Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
     from neada.training import TrainResult
@@ -46,6 +49,7 @@ examples:
   neada train --objective adversarial --eps 0.1 --attack pgd
   neada train --device cuda:1 --precision bf16 --compile
   neada train --out runs/synthetic --resume             go on with a run that was interrupted
+  neada train --out runs/synthetic --resume --max-calls 20000           or to another length
   torchrun --nproc-per-node 4 -m neada train            on several ranks, see docs/scaling.md
 
 exit codes:
@@ -62,7 +66,8 @@ def add_train(parser: Parser) -> None:
             # What is not given is the config's own, or that of the run to go on with.
             add_flag(section, option, or_none=True)
     run = parser.add_argument_group("the run")
-    run.add_argument("--out", type=Path, metavar="DIR", help="the folder (default: under runs/)")
+    out = partial(read_path, "--out")
+    run.add_argument("--out", type=out, metavar="DIR", help="the folder (default: under runs/)")
     run.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     run.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     run.add_argument("--tensorboard", action="store_true", help="metrics for TensorBoard too")
@@ -82,8 +87,9 @@ def _train(args: argparse.Namespace) -> int:
         # After a failure torchrun starts the same command again.
         args.out, args.resume, args.overwrite = out, True, False
         config, out = _config_and_folder(args)
-    if args.resume and is_first and not (out / "config.json").exists():
-        sys.stderr.write(f"neada: {out} holds no run to resume: one begins there\n")
+    known = (out / "config.json", out / tables.REQUEST_FILE)
+    if args.resume and is_first and not any(path.exists() for path in known):
+        complain(f"{out} holds no run to resume: one begins there")
     status = neada.training.TrainStatus
     quiet = args.quiet or args.json or not is_first
     with plain_warnings(), refusals(vars(args)):
@@ -98,7 +104,7 @@ def _train(args: argparse.Namespace) -> int:
                 tensorboard=args.tensorboard,
             )
         except neada.distributed.ConnectionLost as error:
-            sys.stderr.write(f"neada: rank {rank_of_launch()}: {error}\n")
+            complain(f"rank {rank_of_launch()}: {error}")
             return 1
         except FileExistsError:
             raise UsageError(
@@ -108,7 +114,7 @@ def _train(args: argparse.Namespace) -> int:
     if is_first:
         _show(args, config, result)
     if is_first and result.status is not status.FINISHED:
-        sys.stderr.write(f"neada: {in_flags(result.message, vars(args))}\n")
+        complain(in_flags(result.message, vars(args)))
     return {status.FINISHED: 0, status.NON_FINITE: 1}.get(result.status, 130)
 
 
@@ -118,7 +124,7 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
     for name in ("data", "data_folder"):
         # The run can be opened from any folder.
         if name in given and given[name] not in tables.DATA:
-            given[name] = str(Path(given[name]).expanduser().absolute())
+            given[name] = os.path.abspath(os.path.expanduser(given[name]))
     resumes = args.resume and rank_of_launch() == 0  # the other ranks take what this one reads
     if resumes and args.out is not None and (args.out / "config.json").exists():
         out = output_folder(args.out)
@@ -134,19 +140,20 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
 
 def _was_begun_by_this_launch(folder: Path) -> bool:
     try:
-        known = neada.runs.Run(folder).environment().get("launch")
+        known: Any = neada.runs.Run(folder).environment()
     except (OSError, ValueError):
         return False
-    return known is not None and known == neada.runs.launched_by()
+    launch = neada.runs.launched_by()
+    return launch is not None and isinstance(known, dict) and known.get("launch") == launch
 
 
 def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
-    """The config of a run to go on with; what was given must agree, the machine's part aside."""
+    """The config of a run to go on with; what was given must agree, unless it may differ."""
     try:
         config = TrainConfig.from_dict(neada.runs.Run(folder).config())
     except (TypeError, ValueError) as error:
         raise UsageError(f"{folder} holds no training run: {error}") from None
-    of_the_machine = {name: given.pop(name) for name in OF_THE_MACHINE if name in given}
+    changed = {name: given.pop(name) for name in ON_RESUME if name in given}
     for name, value in given.items():
         known = getattr(config, name)
         if known != value:
@@ -155,7 +162,7 @@ def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
                 f"{_as_typed(name, value)} is given, but the run in {folder} was started {before}: "
                 "leave it out, or start a new run"
             )
-    return dataclasses.replace(config, **of_the_machine)
+    return dataclasses.replace(config, **changed)
 
 
 def _as_typed(name: str, value: Any) -> str:

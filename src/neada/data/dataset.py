@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,8 @@ class DataError(ValueError):
 @dataclass(frozen=True, repr=False, eq=False)
 class Dataset:
     """Inputs and class labels, split into parts; frozen and checked.
+
+    Arrays of numpy are accepted where tensors are, and copied.
 
     Attributes:
         name: What it was loaded as.
@@ -60,6 +63,9 @@ class Dataset:
     groups_test: Tensor | None = None
 
     def __post_init__(self) -> None:
+        for name, given in list(vars(self).items()):
+            if isinstance(given, np.ndarray):
+                object.__setattr__(self, name, _as_tensor(f"{self.name}: {name}", given))
         if (self.inputs_held_out is None) != (self.targets_held_out is None):
             raise DataError(f"{self.name}: held-out inputs and labels come together or not at all")
         for part, (inputs, targets) in self.splits.items():
@@ -154,6 +160,14 @@ class Dataset:
             f"Dataset({self.name!r}: {counts}, inputs {self.input_shape}{bounds}, "
             f"{self.num_classes} classes{groups})"
         )
+
+
+def _as_tensor(what: str, array: "np.ndarray[Any, Any]") -> Tensor:
+    """A copy of an array; whole numbers, which are labels or group ids, as int64."""
+    if array.dtype.kind not in "fiu":
+        raise DataError(f"{what} is an array of {array.dtype}: give one of numbers")
+    dtype = np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")
+    return torch.from_numpy(array.astype(dtype))
 
 
 def checksum(tensor: Tensor) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neada.checks import printable, shown
 from neada.data.dataset import DataError, Dataset, split_by_seed
 from neada.files import sha256
 
@@ -58,7 +59,8 @@ def read_idx(path: Path) -> _Array:
                 raise DataError(f"{path} is not gzipped although its name says so; fetch it again")
             dtype, shape, offset = _read_header(path, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
+        words = printable(str(error))
+        raise DataError(f"{path} is a damaged gzip file ({words}); fetch it again") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except MemoryError:
@@ -197,7 +199,7 @@ def npz(path: Path, seed: int, test_fraction: float) -> Dataset:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # the parsers of zip and npy fail in many ways on hostile bytes
         raise DataError(
-            f"{path} is no intact .npz archive ({error}); write it with numpy.savez"
+            f"{path} is no intact .npz archive ({printable(str(error))}); write it with numpy.savez"
         ) from error
     inputs, bounds = _inputs(path, *arrays[0])
     targets, *groups = (_indices(path, *array, len(inputs)) for array in arrays[1:])
@@ -221,7 +223,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, length: int) -
     try:
         info = archive.getinfo(f"{name}.npy")
     except KeyError:
-        found = ", ".join(sorted(archive.namelist())[:5]) or "nothing"
+        found = printable(", ".join(sorted(archive.namelist())[:5])) or "nothing"
         raise DataError(
             f"{path} has no array {name!r} (it has {found}); write it with numpy.savez(path, "
             "inputs=inputs, targets=targets)"
@@ -246,10 +248,12 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str, length: int) -
         else:
             raise DataError(f"{path}: {name!r} has fields; give a plain array of numbers")
         if dtype.kind not in "biuf":
-            raise DataError(f"{path}: {name!r} has dtype {dtype}; give an array of real numbers")
+            raise DataError(
+                f"{path}: {name!r} has dtype {printable(str(dtype))}; give an array of real numbers"
+            )
         announced = dtype.itemsize * math.prod(shape)
         if min(shape, default=1) < 0 or member.tell() + announced != info.file_size:
-            raise DataError(f"{path}: {name!r} is not of the size {shape} that it announces")
+            raise DataError(f"{path}: {name!r} is not of the size {shown(shape)} that it announces")
         _check_entries(path, math.prod(shape))
     with archive.open(info) as member:
         array: _Array = np.lib.format.read_array(member, allow_pickle=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neada import files
-from neada.checks import check_number, not_one_of
+from neada.checks import check_number, check_path, not_one_of, shown
 from neada.data.dataset import DataError, Dataset, checksum, split_by_seed
 from neada.data.readers import as_float32, read_idx
 from neada.tables import DATA, DataEntry, resolve
@@ -342,7 +342,11 @@ def load(
         >>> load("synthetic")
         Dataset('synthetic': 10000 train, 4000 test, inputs (2,), 2 classes)
     """
-    given = os.fspath(name)
+    given = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(given, str):
+        raise TypeError(
+            f"name must be that of a data set, or the path of an .npz file, got {shown(name)}"
+        )
     check_number("seed", seed, above=0, strict=False, below=2**63, whole=True)
     entry = _NPZ if given.lower().endswith(".npz") else DATA.get(given)
     if entry is None:
@@ -355,8 +359,8 @@ def load(
         raise ValueError(f"{given} has a fixed test set; leave test_fraction out")
     arguments = {
         "name": given,
-        "path": Path(given),
-        "folder": None if folder is None else Path(folder),
+        "path": check_path("name", given) if entry is _NPZ else None,
+        "folder": None if folder is None else check_path("folder", folder),
         "seed": seed,
         "test_fraction": 0.2 if test_fraction is None else test_fraction,
         "download": download,

@@ -1,7 +1,8 @@
 """Adaptive gradient descent without a line search: the step comes from the last two gradients.
 
 Malitsky & Mishchenko 2020 ("mm20", "mm20lin", "accel") and 2023 (arXiv:2308.02261, "mm23");
-Latafat, Themelis, Stella & Patrinos (arXiv:2301.04431, 2311.18431, "adapg").
+Latafat, Themelis, Stella & Patrinos (arXiv:2301.04431) and Latafat, Themelis & Patrinos
+(arXiv:2311.18431, "adapg").
 """
 
 import math

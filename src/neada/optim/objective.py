@@ -66,9 +66,11 @@ class Objective:
             return value
         if all_true(is_finite(value) | can_go_back):
             return where(is_finite(value), value, math.inf)
-        raise NonFiniteGradient(
+        error = NonFiniteGradient(
             "the objective is not finite at the current point; nothing was changed"
         )
+        error.rows = ~value.isfinite() if isinstance(value, Tensor) else None
+        raise error
 
     def require_closure(self, needed_by: str) -> None:
         """Raise unless trial points can be evaluated."""

@@ -17,6 +17,7 @@ from neada.robust.store import PerturbationStore
 from neada.sets import Box, L1Ball, L2Ball, Set
 from neada.sets.balls import BallInBox
 from neada.stopping import StoppingRule
+from neada.transactions import Undo, saved_generator
 
 __all__ = ["AdversarialTraining", "BallObjective", "Norm"]
 
@@ -96,6 +97,10 @@ class BallObjective(InputObjective):
             wide *= math.sqrt(math.prod(params[0].shape[1:]))
         safeguard = self._values_are_own
         return SPG(params, first_move=wide, safeguard=safeguard, maximize=True, rowwise=True)
+
+    def _saved(self) -> list[Undo]:
+        generator = [] if self.generator is None else [saved_generator(self.generator)]
+        return [*super()._saved(), *generator]
 
     def state_dict(self) -> dict[str, Any]:
         """That of every objective, and where the generator is."""

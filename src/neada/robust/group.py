@@ -1,7 +1,8 @@
 """Robustness to the mixture of groups: y is a weight for every group."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -22,6 +23,7 @@ from neada.robust.problem import (
     Loss,
     check_model,
     checked_groups,
+    checked_parameters,
     described,
     sample_losses,
     unreduced,
@@ -30,7 +32,9 @@ from neada.robust.records import Joint, RobustInfo
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
+from neada.steppers.composed import check_descends
 from neada.stopping import StoppingRule
+from neada.transactions import Buffers, saved_attributes, saved_tensors, undone_unless_finite
 
 __all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
 
@@ -242,22 +246,49 @@ class GroupDRO(Counted):
             What the step saw and spent.
 
         Raises:
-            NonFiniteGradient: The loss or a gradient is not finite; the parameters are untouched.
+            NonFiniteGradient: The loss or a gradient is not finite; nothing was changed.
         """
-        stepper = self._stepper_for(x_optimizer)
-        losses = self.group_losses(inputs, targets, groups)
-        _check_losses(losses)
-        closure = self.closure(inputs, targets, groups)
-        again = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
-        if not again and not (self.stopping is not None and self.stopping.needs_x_gradient):
-            closure = partial(self.value, losses)  # the model stands still while y moves
-        info = stepper.step(closure, batch_size=len(inputs))
+        with self.transaction() as buffers:
+            stepper = self._stepper_for(x_optimizer)
+            losses = self.group_losses(inputs, targets, groups)
+            _check_losses(losses)
+            with distributed.together(losses):
+                buffers.check()
+            closure = self.closure(inputs, targets, groups)
+            again = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
+            if not again and not (self.stopping is not None and self.stopping.needs_x_gradient):
+                closure = partial(self.value, losses)  # the model stands still while y moves
+            seen = Buffers([self.model]) if again else buffers
+            info = stepper.step(closure, batch_size=len(inputs))
+            if again and distributed.any_rank(not seen.are_finite(), losses):
+                seen.undo()  # a trial that was refused has spoiled them
         with torch.no_grad():
             loss, value = torch.dot(self.weights, losses), self.value(losses)
         moved = torch.dist(self.weights.detach(), self.frequencies)
         return RobustInfo.of_step(
             info, len(inputs), loss=loss.item(), value=value.item(), perturbation=moved.item()
         )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Buffers]:
+        """A block that is undone where a number in it is not finite, as `step` is.
+
+        For a stepper of one's own on `closure` or `joint`. What goes back are the buffers of the
+        model, counters, and the last losses of the groups; the stepper does the same for both
+        players.
+
+        Yields:
+            The buffers of the model as they were.
+        """
+        losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
+        buffers = Buffers([self.model, *losses])
+        with undone_unless_finite(
+            buffers.undo,
+            saved_attributes(self),
+            saved_attributes(self.counters),
+            saved_tensors([self._last_losses]),
+        ):
+            yield buffers
 
     def joint(self, inputs: Tensor, targets: Any, groups: Tensor) -> Joint:
         """The batch for a method that moves the model and the weights by one evaluation.
@@ -309,6 +340,8 @@ class GroupDRO(Counted):
 
     def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
         if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
+            check_descends(x_optimizer)
+            checked_parameters(x_optimizer, [self.model, self.loss_function])
             if self.regularizer is None:
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:

@@ -1,5 +1,6 @@
 """Objectives whose y is the batch of perturbed inputs: what they share."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed
-from neada.checks import check_choice, check_origin
+from neada.checks import check_choice, check_origin, check_pair
 from neada.folding import folded
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult
 from neada.optim.base import PlayerOptimizer
@@ -24,10 +25,13 @@ from neada.robust.problem import (
     MakeOptimizer,
     Network,
     Problem,
+    check_loss,
     check_model,
+    check_point,
     check_same_shape,
     checked_inputs,
     checked_norm,
+    checked_parameters,
     described,
     inner_modes,
     model_backward,
@@ -42,6 +46,14 @@ from neada.robust.store import PerturbationStore
 from neada.sets import Box, Set
 from neada.steppers.composed import check_descends
 from neada.stopping import StoppingRule
+from neada.transactions import (
+    Buffers,
+    Undo,
+    saved_attributes,
+    saved_optimizer,
+    saved_tensors,
+    undone_unless_finite,
+)
 
 __all__ = ["MAX_INNER_STEPS", "InputObjective"]
 
@@ -80,12 +92,14 @@ class InputObjective(Counted, ABC):
                 "y_optimizer must be a function that takes [y] and returns a torch optimizer, not "
                 f"{type(y_optimizer).__name__}: y is made anew with every batch"
             )
+        if store is not None and not (hasattr(store, "get") and hasattr(store, "put")):
+            raise TypeError(f"store must be a PerturbationStore, not {type(store).__name__}")
         self.counters = Counters()
         self.model = model
         self.loss_function = loss
         self.y_optimizer = y_optimizer
         self.batch_norm = batch_norm
-        self.bounds = None if bounds is None else Box(*bounds)
+        self.bounds = None if bounds is None else Box(*check_pair("bounds", bounds))
         self.store = store
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.inner = InnerLoop(stopping, inner, MAX_INNER_STEPS)
@@ -186,39 +200,40 @@ class InputObjective(Counted, ABC):
             What the step saw and spent.
 
         Raises:
-            NonFiniteGradient: The loss or a gradient is not finite; the parameters are untouched.
+            NonFiniteGradient: The loss or a gradient is not finite; nothing was changed.
         """
         check_descends(x_optimizer)
-        params = [
-            p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad
-        ]
-        if not params:
-            raise ValueError("the x optimizer has no parameter that requires a gradient")
-        if self._all_but_last is not None:
-            worst, loss = self._both_gradients(x_optimizer, params, inputs, targets, ids)
-        else:
-            with distributed.together(params[0], _num_samples(inputs)) as joint:
-                worst = self.perturb(inputs, targets, ids)
-                self.counters.check_budget()
-                apart = self._communicates
-                if not apart:
-                    loss = self._batch_loss(worst)
-            worst = replace(worst, share=joint.share)
-            if apart:
-                with distributed.together(params[0]):
-                    loss = self._batch_loss(worst)
-            x_optimizer.zero_grad()
-            model_backward(self.model, loss, params, self.grad_scaler, worst.share)
-            self.counters.count("x", len(worst.inputs))
-        value = loss.item()
-        grad_sq_x = checked_norm(params, loss)
-        calls_value = self.calls_value
-        if isinstance(x_optimizer, PlayerOptimizer):
-            mean = distributed.average([], worst.share * loss.detach())
-            x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
-        else:
-            x_optimizer.step()
-        self.outer_steps += 1
+        params = checked_parameters(x_optimizer, [self.model, self.loss_function])
+        with self.transaction() as buffers:
+            if self._all_but_last is not None:
+                worst, loss, end = self._both_gradients(
+                    x_optimizer, params, inputs, targets, ids, buffers
+                )
+            else:
+                with distributed.together(params[0], _num_samples(inputs)) as joint:
+                    worst = self._worst_near(inputs, targets, ids)
+                    self.counters.check_budget()
+                    apart = self._communicates
+                    if not apart:
+                        loss = self._batch_loss(worst)
+                        check_loss(loss)
+                        buffers.check()
+                worst = replace(worst, share=joint.share)
+                if apart:
+                    with distributed.together(params[0]):
+                        loss = self._batch_loss(worst)
+                        check_loss(loss)
+                        buffers.check()
+                x_optimizer.zero_grad()
+                model_backward(self.model, loss, params, self.grad_scaler, worst.share)
+                self.counters.count("x", len(worst.inputs))
+                end = worst.inputs
+            value = loss.item()
+            grad_sq_x = checked_norm(params)
+            calls_value = self.calls_value
+            self._move_model(x_optimizer, params, worst, loss)
+            self.outer_steps += 1
+        self._keep(ids, end - worst.clean)
         return RobustInfo(
             loss=value,
             value=value - worst.penalty,
@@ -234,7 +249,54 @@ class InputObjective(Counted, ABC):
             stop_reason=worst.stop_reason,
         )
 
-    @torch.inference_mode(False)
+    def _move_model(
+        self, x_optimizer: Optimizer, params: list[Tensor], worst: Perturbed, loss: Tensor
+    ) -> None:
+        """One step of the model's optimizer with the gradient in place, which is finite."""
+        if not isinstance(x_optimizer, PlayerOptimizer):
+            x_optimizer.step()
+            return
+        mean = distributed.average([], worst.share * loss.detach())
+        if not x_optimizer.tries_points:
+            x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
+            return
+        buffers = Buffers([self.model])
+        with undone_unless_finite(saved_tensors(params), saved_optimizer(x_optimizer)):
+            x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
+        if distributed.any_rank(not buffers.are_finite(), loss):
+            buffers.undo()  # a trial that was refused has spoiled them
+
+    @contextmanager
+    def transaction(self) -> Iterator[Buffers]:
+        """A block that is undone where a number in it is not finite, as `step` is.
+
+        For a stepper of one's own on the batch that `joint` gives. What goes back are the buffers
+        of the model, counters, the generator, and what y's optimizer keeps; the stepper does the
+        same for both players. Stores are written after the block, by the joint batch's `finish`.
+
+        Yields:
+            The buffers of the model as they were.
+        """
+        losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
+        buffers = Buffers([self.model, *losses])
+        with undone_unless_finite(buffers.undo, *self._saved()):
+            yield buffers
+
+    def _saved(self) -> list[Undo]:
+        """What puts back all that the inner loop changes."""
+        rule = partial(self.inner.load_state_dict, self.inner.state_dict())
+        saved: list[Undo] = [saved_attributes(self), saved_attributes(self.counters), rule]
+        if self._kept is None:
+            return saved
+        y, optimizer = self._kept
+        return [*saved, saved_tensors([y]), saved_optimizer(optimizer)]
+
+    def _keep(self, ids: Tensor | None, delta: Tensor) -> None:
+        """Write perturbations to the store, if there is one."""
+        if self.store is not None and ids is not None:
+            with distributed.together(delta):
+                self.store.put(ids, delta)
+
     def perturb(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Perturbed:
         """Find inputs near these that are worse for the model.
 
@@ -247,6 +309,14 @@ class InputObjective(Counted, ABC):
             targets: What the loss compares with.
             ids: The samples' places in the perturbation store, if there is one.
         """
+        with self.transaction():
+            worst = self._worst_near(inputs, targets, ids)
+        self._keep(ids, worst.inputs - worst.clean)
+        return worst
+
+    @torch.inference_mode(False)
+    def _worst_near(self, inputs: Tensor, targets: Any, ids: Tensor | None) -> Perturbed:
+        """What `perturb` finds, before it is kept."""
         before = (self.calls_y, self.calls_value, self.samples_y)
         like = inputs if isinstance(inputs, Tensor) else torch.zeros(())
         with (
@@ -254,8 +324,7 @@ class InputObjective(Counted, ABC):
             self._climbed(inputs, targets, ids, self.inner) as (problem, samples, found),
         ):
             worst = samples.answer()
-        if self.store is not None and ids is not None:
-            self.store.put(ids, worst - problem.clean)
+            check_point(worst)
         return self._perturbed(worst, problem, targets, found, before, joint.share)
 
     @contextmanager
@@ -302,11 +371,12 @@ class InputObjective(Counted, ABC):
         inputs: Tensor,
         targets: Any,
         ids: Tensor | None,
-    ) -> tuple[Perturbed, Tensor]:
+        buffers: Buffers,
+    ) -> tuple[Perturbed, Tensor, Tensor]:
         """All inner steps but the last, then one evaluation for that one and for the model.
 
-        The gradients of the model are in place, y has taken its last step into the store, and what
-        is returned is the batch that was evaluated, and its mean loss.
+        The gradients of the model are in place. What is returned is the batch that was evaluated,
+        its mean loss, and where the last step has taken y.
         """
         assert self._all_but_last is not None
         before = (self.calls_y, self.calls_value, self.samples_y)
@@ -320,9 +390,12 @@ class InputObjective(Counted, ABC):
             losses = self._x_losses(self.model, y, problem.clean, targets)
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
+            mean = values.mean()
+            check_loss(mean)
+            buffers.check()
         x_optimizer.zero_grad()
         y.grad = None
-        model_backward(self.model, values.mean(), params, self.grad_scaler, joint.share, [y])
+        model_backward(self.model, mean, params, self.grad_scaler, joint.share, [y])
         self.counters.count("x", len(y))
         if y.grad is not None:
             y.grad *= samples.weight(joint.share)
@@ -330,11 +403,13 @@ class InputObjective(Counted, ABC):
         grad_sq = samples.take(values.detach())
         samples.move()
         self.inner_steps += 1
-        if self.store is not None and ids is not None:
-            self.store.put(ids, samples.y.detach() - problem.clean)
+        end = samples.y.detach()
+        if self.store is not None:
+            with distributed.together(params[0]):
+                check_point(end)
         found = InnerResult(grad_sq, found.steps + 1, str(self.inner.stopping))
         worse = self._perturbed(worst, problem, targets, found, before, joint.share)
-        return worse, losses.mean().detach()
+        return worse, losses.mean().detach(), end
 
     def _perturbed(
         self,
@@ -414,6 +489,11 @@ class InputObjective(Counted, ABC):
             advance: Count this as an outer step. When several batches are accumulated for one step
                 of the optimizer, pass False for all but the last.
         """
+        if not isinstance(worst, Perturbed):
+            raise TypeError(
+                f"loss takes what perturb returned, not {type(worst).__name__}: call "
+                "loss(perturb(inputs, targets))"
+            )
         self.counters.check_budget()
         self.counters.count("x", len(worst.inputs))
         loss = self._batch_loss(worst)
@@ -496,7 +576,8 @@ class InputObjective(Counted, ABC):
         self.inner.check_keep(optimizer)
         if self._loaded is not None:
             check_same_shape(tuple(self._loaded["shape"]), start)
-            optimizer.load_state_dict(self._loaded["optimizer"])
+            # A copy: torch takes over the tensors, which then change with every step.
+            optimizer.load_state_dict(copy.deepcopy(self._loaded["optimizer"]))
             self.inner.renew(optimizer)
             self._loaded = None
         self._kept = (y, optimizer)

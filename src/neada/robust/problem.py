@@ -27,11 +27,14 @@ __all__ = [
     "MakeOptimizer",
     "Network",
     "Problem",
+    "check_loss",
     "check_model",
+    "check_point",
     "check_same_shape",
     "checked_groups",
     "checked_inputs",
     "checked_norm",
+    "checked_parameters",
     "described",
     "inner_modes",
     "model_backward",
@@ -277,8 +280,6 @@ def model_backward(
         share: What the loss of this rank is multiplied by, see `distributed.Meeting`.
         others: More tensors whose gradients are wanted, those of this rank.
     """
-    if not distributed.is_active():
-        _check_loss(loss)
     backward(loss if share == 1.0 else share * loss, [*params, *others], scaler)
     wrapped = distributed.wrapped_parameters([model])
     own = [p for p in params if id(p) not in wrapped and not distributed.is_shard(p)]
@@ -289,7 +290,7 @@ def model_backward(
         distributed.average([p.grad for p in own if p.grad is not None], loss.detach())
 
 
-def checked_norm(params: list[Tensor], loss: Tensor) -> float:
+def checked_norm(params: list[Tensor]) -> float:
     """The squared norm of the model's gradient, which is finite on all ranks or raises on all."""
     grads = [p.grad for p in params if p.grad is not None]
     if any(distributed.is_shard(gradient) for gradient in grads):
@@ -297,19 +298,44 @@ def checked_norm(params: list[Tensor], loss: Tensor) -> float:
     else:
         norm = float(tensors.squared_norm(grads))
     if not math.isfinite(norm):
-        with distributed.together(loss):
-            _check_loss(loss)
         tensors.raise_non_finite(grads)
     return norm
 
 
-def _check_loss(loss: Tensor) -> None:
+def check_loss(loss: Tensor) -> None:
     """Raise NonFiniteGradient unless the loss of a batch is finite."""
     if not math.isfinite(loss.item()):
         raise tensors.NonFiniteGradient(
             f"the loss is {loss.item()}; nothing was changed: lower the learning rate or check the "
             "data"
         )
+
+
+def check_point(y: Tensor) -> None:
+    """Raise NonFiniteGradient unless perturbed inputs are finite."""
+    if not math.isfinite(y.sum().item()) and not bool(y.isfinite().all()):
+        raise tensors.NonFiniteGradient(
+            "the last step of the adversary overflows; nothing was changed: lower its learning rate"
+        )
+
+
+def checked_parameters(x_optimizer: Optimizer, owners: Sequence[object]) -> list[Tensor]:
+    """The parameters that the model's optimizer moves, or one sentence about what is wrong.
+
+    Args:
+        x_optimizer: The optimizer.
+        owners: The modules whose parameters it may move, of which at least one must be there.
+    """
+    given = [p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if not given:
+        raise ValueError("the x optimizer has no parameter that requires a gradient")
+    moved = {id(p) for p in given}
+    modules = (owner for owner in owners if isinstance(owner, nn.Module))
+    if not any(id(p) in moved for module in modules for p in module.parameters()):
+        raise ValueError(
+            "the x optimizer has no parameter of this model: construct it with model.parameters()"
+        )
+    return given
 
 
 def check_same_shape(shape: tuple[int, ...], start: Tensor) -> None:
@@ -325,6 +351,8 @@ def checked_groups(
     groups: Tensor | Sequence[int], num_samples: int, num_groups: int, device: torch.device
 ) -> Tensor:
     """The group ids of a batch as int64, or one sentence about what is wrong with them."""
+    if groups is None:
+        raise TypeError("groups must be whole numbers, one for each sample, not None: pass groups=")
     ids = torch.as_tensor(groups, device=device)
     if num_samples == 0:
         raise ValueError("the batch has no samples")

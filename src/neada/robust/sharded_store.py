@@ -49,12 +49,36 @@ class ShardedStore(PerturbationStore):
         self._stem = path
         self._outdated: list[Path] = []
         self._commits_left = 0
+        self._num_before = 0
+        self._before: list[PerturbationStore] = []
+        self._trouble: ValueError | None = None
         own = self._shard_size(self._rank, self._num_ranks)
         file = None if path is None else _shard_path(path, self._rank, self._num_ranks)
         super().__init__(own, sample_shape, dtype, file, num_kept=num_kept)
 
+    def reopen(self) -> None:
+        """Forget what is known and look at the file of this rank.
+
+        What is wrong with it is said when it is used: another number of ranks may have left it.
+        """
+        try:
+            super().reopen()
+            self._trouble = None
+        except ValueError as error:
+            self._trouble = error
+
+    def settle(self) -> None:
+        """Bring the files to the state that the store is at."""
+        if self._num_before:
+            num_before, self._num_before = self._num_before, 0
+            self._take_over(num_before)
+        if self._trouble is not None:
+            raise self._trouble
+        super().settle()
+
     def get(self, ids: Tensor) -> Tensor:
         """The perturbations of some samples, one row each, on the cpu."""
+        self.settle()
         if self._num_ranks == 1:
             return super().get(ids)
         order, counts = self._by_owner(ids)
@@ -65,6 +89,7 @@ class ShardedStore(PerturbationStore):
 
     def put(self, ids: Tensor, delta: Tensor) -> None:
         """Set the perturbations of some samples; of an id that comes twice the last one counts."""
+        self.settle()
         if self._num_ranks == 1:
             super().put(ids, delta)
             return
@@ -116,38 +141,45 @@ class ShardedStore(PerturbationStore):
         if values is not None or generations == [None] or self._stem is None:
             super().load_state_dict(state_dict)  # it says what does not fit
         else:
-            if len(generations) == self._num_ranks:
-                super().load_state_dict({"generation": generations[self._rank]})
+            self._num_before = 0
+            if len(generations) != self._num_ranks:
+                self._before = self._opened(self._stem, generations)
+                self._num_before = len(generations)
+            elif self._trouble is not None:
+                raise self._trouble
             else:
-                self._take_over(self._stem, generations)
+                super().load_state_dict({"generation": generations[self._rank]})
             if self._rank == 0:
                 self._outdated = self._others(self._stem)
             # Until no checkpoint that is kept knows the files of another number of ranks.
             self._commits_left = self.num_kept
 
-    def _take_over(self, stem: Path, generations: list[int]) -> None:
+    def _opened(self, stem: Path, generations: list[int]) -> list[PerturbationStore]:
+        """The stores of another number of ranks, at some commits; on rank 0, which reads them."""
+        stores = []
+        for place, generation in enumerate(generations if self._rank == 0 else []):
+            size = self._shard_size(place, len(generations))
+            path = _shard_path(stem, place, len(generations))
+            store = PerturbationStore(
+                size, self.sample_shape, self.dtype, path, num_kept=self.num_kept
+            )
+            store.load_state_dict({"generation": generation})
+            stores.append(store)
+        return stores
+
+    def _take_over(self, num_before: int) -> None:
         """Fill the files of these ranks with the rows of another number of ranks."""
         self._begin_again()
-        if self._rank == 0:
-            missing = [path for path in _shard_paths(stem, len(generations)) if not path.exists()]
-            if missing:
-                raise ValueError(f"{missing[0]} is missing: put it back, or start again")
-        for place, generation in enumerate(generations):
-            size = self._shard_size(place, len(generations))
-            before: PerturbationStore | None = None
-            if self._rank == 0:
-                path = _shard_path(stem, place, len(generations))
-                before = PerturbationStore(
-                    size, self.sample_shape, self.dtype, path, num_kept=self.num_kept
-                )
-                before.load_state_dict({"generation": generation})
+        for place in range(num_before):
+            size = self._shard_size(place, num_before)
             for start in range(0, size, _BLOCK):
                 rows = torch.arange(start, min(start + _BLOCK, size))
-                if before is None:
+                if self._rank > 0:
                     rows = rows[:0]
                     self.put(rows, torch.empty(0, *self.sample_shape))
                 else:
-                    self.put(rows * len(generations) + place, before.get(rows))
+                    self.put(rows * num_before + place, self._before[place].get(rows))
+        self._before = []
         super().commit()
 
     def _others(self, stem: Path) -> list[Path]:

@@ -1,16 +1,19 @@
 """Perturbations that persist between epochs, in memory or in a file with journals.
 
-A journal is a file of rows that were put since the last commit: rows, then their ids, then a seal.
-Rows are written through the file system, not through a map of it: a full disk is then an
-`OSError`, and not the end of the process.
+On disk a store is a numpy file, a file with the checksum of each of its rows (`.sums`), and a
+journal for each of the latest commits. A journal is written into the file only when it is on disk,
+and the checksums of what the file will then be, with the number of the commit, are on disk before
+that: whoever finds the journal of that number writes it again. Constructing a store, reading from
+it and going back to a state only look at the files; `put`, `commit` and `settle` change them.
 """
 
 import glob
+import io
 import math
 import os
-import struct
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,128 +22,13 @@ import torch
 from torch import Tensor
 
 from neada.checks import check_number
-from neada.files import drafts, replacing, sync, sync_folder, write_text
+from neada.files import drafts, replacing
+from neada.robust.journal import Array, Journal, Sums, checksums, damaged
 
 __all__ = ["PerturbationStore"]
 
-
-_SEAL = struct.Struct("<8sqq")
-_MAGIC = b"neadaput"
-
-_Array = np.ndarray[Any, Any]
-
-
-class Journal:
-    """Rows by id, the last one that was put.
-
-    Args:
-        path: The file.
-        shape: The number of samples, and the shape of each.
-        dtype: The dtype of the rows.
-    """
-
-    def __init__(self, path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-        self.path = path
-        self._row = np.empty(shape[1:], dtype=dtype)
-        self._slots = np.full(shape[0], -1, dtype=np.int64)
-        self._ids: list[_Array] = []
-        self.num_rows = 0
-
-    @classmethod
-    def begin(cls, path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> "Journal":
-        """An empty journal in a new file."""
-        path.write_bytes(b"")
-        return cls(path, shape, dtype)
-
-    @classmethod
-    def load(cls, path: Path, shape: Sequence[int], dtype: np.dtype[Any]) -> "Journal | None":
-        """A finished journal; None if the file is not a complete one of such rows."""
-        journal = cls(path, shape, dtype)
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            file.seek(max(0, size - _SEAL.size))
-            seal = file.read()
-            if len(seal) != _SEAL.size:
-                return None
-            magic, num_rows, checksum = _SEAL.unpack(seal)
-            expected = num_rows * (journal._row.nbytes + 8) + _SEAL.size
-            if magic != _MAGIC or num_rows < 0 or size != expected:
-                return None
-            file.seek(num_rows * journal._row.nbytes)
-            ids = file.read(num_rows * 8)
-        places = np.frombuffer(ids, dtype="<i8")
-        outside = num_rows and (places.min() < 0 or places.max() >= shape[0])
-        if zlib.crc32(ids) != checksum or outside:
-            return None
-        journal._take_slots(places)
-        return journal
-
-    def put(self, ids: _Array, rows: _Array) -> None:
-        """Write some rows; new ids go to the end, known ones where they are."""
-        ids, last = np.unique(ids[::-1], return_index=True)
-        rows = rows[::-1][last]
-        known = self._slots[ids] >= 0
-        with self.path.open("r+b") as file:
-            _write_rows(file, self._slots[ids[known]], rows[known])
-            file.seek(self.num_rows * self._row.nbytes)
-            file.write(np.ascontiguousarray(rows[~known]).tobytes())
-        self._take_slots(ids[~known])
-
-    def overlay(self, ids: _Array, rows: _Array) -> None:
-        """Replace those rows that the journal has."""
-        slots = self._slots[ids]
-        known = np.flatnonzero(slots >= 0)
-        if len(known) == 0:
-            return
-        with self.path.open("rb") as file:
-            for place in known:
-                rows[place] = self._read(file, slots[place])
-
-    def entries(self) -> Iterator[tuple[_Array, _Array]]:
-        """All ids and rows, as they were put."""
-        with self.path.open("rb") as file:
-            for ids in (part for put in self._ids for part in _pieces(put)):
-                yield ids, np.stack([self._read(file, slot) for slot in self._slots[ids]])
-
-    def finish(self, path: Path) -> None:
-        """Seal the file and give it its name; from then on it survives a crash."""
-        ids = np.concatenate(self._ids).astype("<i8").tobytes()
-        with replacing(path, draft=self.path) as file:
-            file.seek(self.num_rows * self._row.nbytes)
-            file.truncate()
-            file.write(ids)
-            file.write(_SEAL.pack(_MAGIC, self.num_rows, zlib.crc32(ids)))
-        self.path = path
-
-    def delete(self) -> None:
-        """Remove the file."""
-        self.path.unlink(missing_ok=True)
-        sync_folder(self.path.parent)
-
-    def _read(self, file: IO[bytes], slot: int) -> _Array:
-        file.seek(int(slot) * self._row.nbytes)
-        content = file.read(self._row.nbytes)
-        return np.frombuffer(content, dtype=self._row.dtype).reshape(self._row.shape)
-
-    def _take_slots(self, ids: _Array) -> None:
-        if len(ids):
-            self._slots[ids] = np.arange(self.num_rows, self.num_rows + len(ids))
-            self._ids.append(ids)
-            self.num_rows += len(ids)
-
-
-def _pieces(ids: _Array) -> Iterator[_Array]:
-    for start in range(0, len(ids), 256):
-        yield ids[start : start + 256]
-
-
-def _write_rows(file: IO[bytes], slots: _Array, rows: _Array, offset: int = 0) -> None:
-    """Write each row into its slot of a file that has slots from an offset on."""
-    for slot, row in zip(slots, rows, strict=True):
-        content = row.tobytes()
-        file.seek(offset + int(slot) * len(content))
-        file.write(content)
-
+_BLOCK = 1024
+"""Rows that are verified at a time."""
 
 _DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float16: np.dtype("<f2"),
@@ -155,7 +43,9 @@ class PerturbationStore:
     With a path the perturbations live in a memory-mapped file and need not fit in memory. What is
     put goes to a journal; `commit` makes it permanent. Whoever opens the file after a crash finds
     the state of the last commit, and `load_state_dict` goes back to the commit that a checkpoint
-    knows: call `commit` before every checkpoint, save `state_dict`, and resume is exact.
+    knows: call `commit` before every checkpoint, save `state_dict`, and resume is exact. Every row
+    has a checksum, which is verified when the file is opened and when the row is read; a file that
+    is not what was written is a ValueError.
 
     Args:
         num_samples: How many samples there are; ids are from 0 to one less.
@@ -191,9 +81,13 @@ class PerturbationStore:
         self.path = None if path is None else Path(path)
         self.num_kept = num_kept
         self._shape = (num_samples, *self.sample_shape)
-        self._base: _Array
+        self.generation: int
+        self._base: Array
+        self._sums: Sums | None
         self._journals: list[Journal]
+        self._half_applied: Journal | None
         self._pending: Journal | None
+        self._is_settled: bool
         self.reopen()
 
     def __repr__(self) -> str:
@@ -206,9 +100,17 @@ class PerturbationStore:
     def get(self, ids: Tensor) -> Tensor:
         """The perturbations of some samples, one row each, on the cpu."""
         places = self._places(ids)
-        rows = np.asarray(self._base[places])
-        for journal in (*self._journals, *([self._pending] if self._pending else [])):
-            journal.overlay(places, rows)
+        if self.path is None:
+            return torch.from_numpy(self._base[places])
+        rows = np.empty((len(places), *self.sample_shape), dtype=_DTYPES[self.dtype])
+        wanted = np.ones(len(places), dtype=bool)
+        newest_first = (self._pending, *reversed(self._journals), self._half_applied)
+        for journal in newest_first:
+            if journal is not None:
+                journal.take(places, rows, wanted)
+        if wanted.any():
+            rows[wanted] = self._base[places[wanted]]
+            self._check_rows(places[wanted], rows[wanted])
         return torch.from_numpy(rows)
 
     def put(self, ids: Tensor, delta: Tensor) -> None:
@@ -221,10 +123,16 @@ class PerturbationStore:
             )
         if not len(places):
             return
-        rows = delta.detach().to("cpu", self.dtype).numpy()
+        content = delta.detach().to("cpu", self.dtype)
+        if not math.isfinite(content.sum().item()) and not bool(content.isfinite().all()):
+            raise ValueError(
+                f"the perturbations have NaN or infinite entries as {self.dtype}: store finite ones"
+            )
+        rows = content.numpy()
         if self.path is None:
             self._base[places] = rows
             return
+        self.settle()
         if self._pending is None:
             draft = self._beside(self.path, "pending")
             self._pending = Journal.begin(draft, self._shape, _DTYPES[self.dtype])
@@ -232,6 +140,7 @@ class PerturbationStore:
 
     def commit(self) -> None:
         """Make everything that was put permanent; without a path there is nothing to do."""
+        self.settle()
         if self.path is None or self._pending is None:
             return
         self._pending.finish(self._beside(self.path, f"{self.generation + 1}.journal"))
@@ -268,91 +177,152 @@ class PerturbationStore:
                 "this state is of a store in memory, and this one has a file: construct it without "
                 "a path"
             )
+        if self._sums is None:
+            raise ValueError(f"{self.path} is missing: put it back, or start again")
         wanted, oldest = int(state_dict["generation"]), self.generation - len(self._journals)
         if not oldest <= wanted <= self.generation:
             raise ValueError(
                 f"the state is of commit {wanted}, but {self.path} can be at commits {oldest} to "
-                f"{self.generation} only: it belongs to another run, or journals were removed"
+                f"{self.generation} only: it belongs to another run, or journals were removed or "
+                "damaged"
             )
-        if self._pending is not None:
-            self._pending.delete()
-            self._pending = None
-        while self.generation > wanted:
-            self._journals.pop().delete()
-            self.generation -= 1
+        del self._journals[wanted - oldest :]
+        self.generation = wanted
+        self._pending, self._is_settled = None, False
 
     # The file and its journals.
 
     def reopen(self) -> None:
-        """Forget what is known and look at the file; without one, all perturbations are zero."""
-        self._journals, self._pending, self.generation = [], None, 0
+        """Forget what is known and look at the file; without one, all perturbations are zero.
+
+        Raises:
+            ValueError: The file, or one beside it, is not what was written.
+        """
+        self._journals, self._half_applied, self._pending, self.generation = [], None, None, 0
+        self._sums = None
+        self._is_settled = self.path is None
         if self.path is None:
             self._base = np.zeros(self._shape, dtype=_DTYPES[self.dtype])
         else:
-            self._open(self.path)
+            self._look(self.path)
 
-    def _open(self, path: Path) -> None:
-        expected = _DTYPES[self.dtype]
-        if not path.exists():
-            with replacing(path) as file:
-                _write_zeros(file, self._shape, expected)
-        try:
-            self._base = np.lib.format.open_memmap(path, mode="r")
-        except ValueError as error:
+    def settle(self) -> None:
+        """Bring the files to the state that the store is at; `put` and `commit` begin with this."""
+        if self._is_settled or self.path is None:
+            return
+        if self._sums is None:
+            self._create(self.path)
+        for name in (self.path.name, self._beside(self.path, "sums").name):
+            for left in drafts(self.path.parent, glob.escape(name)):
+                left.unlink(missing_ok=True)
+        self._beside(self.path, "pending").unlink(missing_ok=True)
+        if self._half_applied is not None:
+            self._half_applied.write_into(self.path, self._known_sums.offset)
+            self._half_applied = None
+        kept = {journal.path for journal in self._journals}
+        for path in set(self._journal_files(self.path)) - kept:
+            path.unlink(missing_ok=True)  # of a later state, or in the file already
+        self._is_settled = True
+
+    @property
+    def _known_sums(self) -> Sums:
+        assert self._sums is not None
+        return self._sums
+
+    def _look(self, path: Path) -> None:
+        """Find what is on disk and verify it; nothing is changed."""
+        sums = self._beside(path, "sums")
+        if not path.is_file():
+            journals = self._journal_files(path)
+            if journals or (sums.is_file() and Sums.read(sums).generation > 0):
+                left = journals[0] if journals else sums
+                raise ValueError(
+                    f"{path} is missing, and {left.name} belongs to it: put it back, or remove "
+                    "that too and start again"
+                )
+            self._base = np.broadcast_to(np.zeros((), dtype=_DTYPES[self.dtype]), self._shape)
+            return
+        if not sums.is_file():
             raise ValueError(
-                f"{path} is not a perturbation store: remove it or use another path"
-            ) from error
-        fits = self._base.shape == self._shape and self._base.dtype == expected
-        if not (fits and self._base.flags.c_contiguous):
-            raise ValueError(
-                f"{path} holds perturbations of shape {self._base.shape} and dtype "
-                f"{self._base.dtype}, not {self._shape} and {expected}: remove it or use another "
+                f"{path} is not a perturbation store with its checksums: remove it or use another "
                 "path"
             )
-        for name in (path.name, self._beside(path, "oldest").name):
-            for left in drafts(path.parent, glob.escape(name)):
-                left.unlink(missing_ok=True)
-        self._beside(path, "pending").unlink(missing_ok=True)
-        self._open_journals(path)
-
-    def _open_journals(self, path: Path) -> None:
-        """Take up the journals that follow on each other; of an unfinished apply, the rest too."""
-        note = self._beside(path, "oldest")
-        try:
-            self.generation = int(note.read_text()) if note.exists() else 0
-        except ValueError:
-            raise ValueError(f"{note} is damaged: remove the store, or use another path") from None
-        half_applied = self._load(path, self.generation)
-        if half_applied is not None:
-            self._write_into_file(path, half_applied)
-            half_applied.delete()
+        self._sums = Sums.read(sums)
+        self._base = self._map(path, self._sums)
+        self.generation = self._sums.generation
+        # The sums are written before the journal's rows: where it is still there, those may not be.
+        self._half_applied = self._load(path, self.generation)
+        for start in range(0, self.num_samples, _BLOCK):
+            ids = np.arange(start, min(start + _BLOCK, self.num_samples))
+            if self._half_applied is not None:
+                ids = ids[~self._half_applied.has(ids)]
+            self._check_rows(ids, self._base[ids])
         while (journal := self._load(path, self.generation + 1)) is not None:
             self._journals.append(journal)
             self.generation += 1
 
+    def _map(self, path: Path, sums: Sums) -> Array:
+        """The rows of the file, without reading them into memory."""
+        with path.open("rb") as file:
+            header = file.read(sums.offset)
+        if zlib.crc32(header) != sums.header:
+            raise damaged(path, "its header")
+        shape, dtype = _read_header(header)
+        if (shape, dtype) != (self._shape, _DTYPES[self.dtype]):
+            raise ValueError(
+                f"{path} holds perturbations of shape {shape} and dtype {dtype}, not "
+                f"{self._shape} and {_DTYPES[self.dtype]}: remove it or use another path"
+            )
+        if path.stat().st_size != sums.offset + dtype.itemsize * math.prod(shape):
+            raise damaged(path, "its length")
+        return np.memmap(path, dtype, "r", sums.offset, shape)
+
+    def _check_rows(self, ids: Array, rows: Array) -> None:
+        """Raise unless rows of the file are what was written; of a new store they are zeros."""
+        if self._sums is None or not len(ids):
+            return
+        wrong = checksums(rows) != self._sums.rows[ids]
+        if wrong.any():
+            assert self.path is not None
+            raise damaged(self.path, f"the row of sample {ids[wrong.argmax()]}")
+
+    def _create(self, path: Path) -> None:
+        """Write a file of zeros, its checksums before it."""
+        dtype = _DTYPES[self.dtype]
+        header = _make_header(self._shape, dtype)
+        of_zeros = checksums(np.zeros((1, *self.sample_shape), dtype=dtype))
+        sums = Sums(0, len(header), zlib.crc32(header), of_zeros.repeat(self.num_samples))
+        sums.write(self._beside(path, "sums"))
+        size = len(header) + dtype.itemsize * math.prod(self._shape)
+        with replacing(path) as file:
+            file.write(header)
+            _allocate(file, size)
+        self._sums, self._base = sums, self._map(path, sums)
+
     def _load(self, path: Path, generation: int) -> Journal | None:
         file = self._beside(path, f"{generation}.journal")
-        return Journal.load(file, self._shape, _DTYPES[self.dtype]) if file.exists() else None
+        return Journal.load(file, self._shape, _DTYPES[self.dtype]) if file.is_file() else None
 
     def _apply_oldest(self, path: Path) -> None:
         """Write the oldest journal into the file, which can then be at no earlier commit."""
-        oldest = self.generation - len(self._journals) + 1
-        write_text(self._beside(path, "oldest"), str(oldest))
-        self._write_into_file(path, self._journals[0])
+        oldest, before = self._journals[0], self._known_sums
+        generation = self.generation - len(self._journals) + 1
+        sums = Sums(generation, before.offset, before.header, oldest.added_to(before.rows))
+        sums.write(self._beside(path, "sums"))
+        self._sums = sums
+        oldest.write_into(path, sums.offset)
         self._journals.pop(0).delete()
 
-    def _write_into_file(self, path: Path, journal: Journal) -> None:
-        assert isinstance(self._base, np.memmap)
-        with path.open("r+b") as file:
-            for ids, rows in journal.entries():
-                _write_rows(file, ids, rows, offset=self._base.offset)
-            sync(file)
+    def _journal_files(self, path: Path) -> list[Path]:
+        pattern = re.compile(re.escape(path.name) + r"\.\d+\.journal")
+        found = path.parent.glob(f"{glob.escape(path.name)}.*")
+        return sorted(each for each in found if pattern.fullmatch(each.name) and each.is_file())
 
     @staticmethod
     def _beside(path: Path, name: str) -> Path:
         return path.with_name(f"{path.name}.{name}")
 
-    def _places(self, ids: Tensor) -> _Array:
+    def _places(self, ids: Tensor) -> Array:
         if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.is_floating_point():
             raise TypeError("ids must be a tensor of whole numbers, one per sample")
         places = ids.detach().to("cpu", torch.int64).numpy()
@@ -364,11 +334,23 @@ class PerturbationStore:
         return places
 
 
-def _write_zeros(file: IO[bytes], shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Make a file an array of zeros, with the disk space for other numbers."""
+def _make_header(shape: Sequence[int], dtype: np.dtype[Any]) -> bytes:
+    content = io.BytesIO()
     header = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
-    np.lib.format.write_array_header_1_0(file, header)
-    size = file.tell() + dtype.itemsize * math.prod(shape)
+    np.lib.format.write_array_header_1_0(content, header)
+    return content.getvalue()
+
+
+def _read_header(content: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype that `_make_header` was given."""
+    file = io.BytesIO(content)
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    return shape, dtype
+
+
+def _allocate(file: IO[bytes], size: int) -> None:
+    """Extend a file by zeros, with the disk space for other numbers."""
     file.truncate(size)
     if hasattr(os, "posix_fallocate"):
         # A hole that the disk cannot fill later would be a crash.

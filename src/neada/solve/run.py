@@ -116,7 +116,9 @@ class Solve:
                 try:
                     status = self.one_step(callback)
                 except FloatingPointError as error:
-                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE)
+                    norm_sq = getattr(error, "norm_sq", None)
+                    size = None if norm_sq is None else 1.0 + sqrt(norm_sq)
+                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE, size)
                 if progress and can_be_seen():
                     self.show_progress()
         except BudgetExhausted:
@@ -166,16 +168,23 @@ class Solve:
 
     # Failures.
 
-    def fail(self, rows: Flag, status: Status) -> Status | None:
-        """Rows end with a status and rest; returns the status of the solve if none is left."""
+    def fail(self, rows: Flag, status: Status, size: Scalar | None = None) -> Status | None:
+        """Rows end with a status and rest; returns the status of the solve if none is left.
+
+        Args:
+            rows: Which; True for all.
+            status: How.
+            size: How far out the players were then, if they have gone back since.
+        """
+        within = (self.size() if size is None else size) <= _OUT * self.start_size
         if not isinstance(rows, Tensor) or not isinstance(self.failed, Tensor):
             if status is Status.STALLED:
                 self.evidence = f"no better point in {self.patience} steps"
-            return status if self.is_near() else Status.DIVERGED
+            return status if all_true(within) else Status.DIVERGED
         rows = rows & ~self.failed & ~torch.as_tensor(self.best_norm <= self.tol)
-        within = self.by_row(self.size() <= _OUT * self.start_size)
+        near = self.by_row(within)
         for i in rows.nonzero().flatten().tolist():
-            self.ended[i] = status if within[i] else Status.DIVERGED
+            self.ended[i] = status if near[i] else Status.DIVERGED
         self.failed = self.failed | rows
         with torch.no_grad():
             for form, kept in zip((self.x, self.y), self.best, strict=True):

@@ -14,6 +14,7 @@ from neada.checks import check_origin
 from neada.inner import Counted, Counters, Player, backward
 from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
 from neada.sets import Set
+from neada.transactions import Undo, saved_attributes, saved_tensors, undone_unless_finite
 
 __all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
 
@@ -127,13 +128,22 @@ class Stepper(Counted, ABC):
 
         Returns:
             What the step saw and spent.
+
+        Raises:
+            NonFiniteGradient: A gradient is not finite; nothing was changed, see there.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
         counters = self.counters
         before = (counters.calls_x, counters.calls_y, counters.calls_value, counters.inner_steps)
-        value, grad_sq_x, grad_sq_y, reason = self._step(closure)
+        with undone_unless_finite(*self._saved()):
+            try:
+                value, grad_sq_x, grad_sq_y, reason = self._step(closure)
+            except tensors.NonFiniteGradient as error:
+                both = [p.detach() for p in self._players["x"] + self._players["y"]]
+                error.norm_sq = tensors.squared_norm(both, self.rowwise)
+                raise
         counters.outer_steps += 1
         return StepInfo(
             value,
@@ -149,6 +159,14 @@ class Stepper(Counted, ABC):
     @abstractmethod
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         """One step; returns the value, both squared norms, and why an inner loop stopped."""
+
+    def _saved(self) -> list[Undo]:
+        """What puts back all that changes before the last number of a step is known.
+
+        Attributes are put back as the objects they were; what is changed in place comes on top.
+        """
+        saved = [saved_attributes(self), saved_attributes(self.counters)]
+        return [*saved, saved_tensors([self.row_calls])] if self.rowwise else saved
 
     def evaluate(
         self, closure: Closure, *, within_budget: bool = True

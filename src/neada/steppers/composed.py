@@ -1,5 +1,6 @@
 """A min-max algorithm made of one torch optimizer for each player."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ from torch.optim.optimizer import Optimizer
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
+from neada.scalars import all_finite
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
+from neada.transactions import Undo, saved_optimizer, saved_tensors, undone_unless_finite
 
 __all__ = ["ComposedStepper", "check_ascends", "check_descends", "groups_of"]
 
@@ -87,6 +90,31 @@ class ComposedStepper(Stepper):
         self.x_optimizer = x_optimizer
         self.y_optimizer = y_optimizer
 
+    @property
+    def _early(self) -> str:
+        """The players that move before all numbers of a step are known; they are saved before."""
+        return ""
+
+    def _saved(self) -> list[Undo]:
+        saved = super()._saved()
+        for player in self._early:
+            saved += self._saved_player(player)
+        return saved
+
+    def _saved_player(self, player: str) -> list[Undo]:
+        optimizer = self.x_optimizer if player == "x" else self.y_optimizer
+        return [saved_tensors(self._players[player]), saved_optimizer(optimizer)]
+
+    @staticmethod
+    def _may_refuse(optimizer: Optimizer, evaluation: Evaluation) -> bool:
+        """Whether an optimizer may meet a number that is not finite when it has begun to move."""
+        if not isinstance(optimizer, PlayerOptimizer):
+            return False
+        value = evaluation.value
+        return optimizer.tries_points or not (
+            all_finite(value) if value.dim() else math.isfinite(value.item())
+        )
+
     def _move(
         self,
         player: Player,
@@ -105,7 +133,9 @@ class ComposedStepper(Stepper):
             optimizer.step()
             return
         values = self._value_closure(closure, player) if optimizer.tries_points else None
-        with optimizer.rows_at_rest(rest):
+        is_open = player not in self._early and self._may_refuse(optimizer, evaluation)
+        undos = self._saved_player(player) if is_open else []
+        with undone_unless_finite(*undos), optimizer.rows_at_rest(rest):
             optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
 
     def state_dict(self) -> dict[str, Any]:

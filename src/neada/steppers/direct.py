@@ -13,12 +13,16 @@ from neada.optim.base import check_rate
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Closure, StepInfo, Stepper
+from neada.transactions import Undo
 
 __all__ = ["DirectStepper"]
 
 
 class DirectStepper(Stepper):
     """A stepper that owns the players themselves.
+
+    In its memory a step may replace entries at any time, but change them in place only after its
+    last evaluation: until then the entries of before are what it goes back to.
 
     Args:
         x: The tensors that are minimized over.
@@ -72,6 +76,11 @@ class DirectStepper(Stepper):
                 for player, point in start.items():
                     tensors.copy_(self._players[player], point)
             raise
+
+    def _saved(self) -> list[Undo]:
+        saved = super()._saved()
+        self._memory = dict(self._memory)  # the one of before stays as it is
+        return saved
 
     def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
         """Check and keep the learning rates: numbers or, with rows, one for each."""

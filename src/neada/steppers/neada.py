@@ -1,6 +1,7 @@
 """NeAda: nest the adaptive algorithm (Yang, Li & He 2022, Algorithms 2 and 3)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from neada.scalars import Scalar
 from neada.steppers.base import Closure, Evaluation
 from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
 from neada.stopping import StoppingRule
+from neada.transactions import Undo
 
 __all__ = ["NeAda"]
 
@@ -96,6 +98,14 @@ class NeAda(ComposedStepper):
     def stopping(self, rule: StoppingRule) -> None:
         self.inner.stopping = rule
 
+    @property
+    def _early(self) -> str:
+        return "y"
+
+    def _saved(self) -> list[Undo]:
+        inner = self.inner
+        return [*super()._saved(), partial(inner.load_state_dict, inner.state_dict())]
+
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         t = self.counters.outer_steps
         if t > 0:
@@ -143,8 +153,9 @@ class NeAda(ComposedStepper):
             return
         self.y_optimizer = self._make_y()
         check_ascends(self.y_optimizer)
-        self._groups["y"] = groups_of(self.y_optimizer)
-        self._players["y"] = [p for params, _ in self._groups["y"] for p in params]
+        # New dictionaries: a step that fails goes back to those of before.
+        self._groups = {**self._groups, "y": groups_of(self.y_optimizer)}
+        self._players = {**self._players, "y": [p for group, _ in self._groups["y"] for p in group]}
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, both optimizers, and what the inner loop remembers."""

@@ -8,6 +8,7 @@ proximal term whose center follows it: Rockafellar 1976, the method of multiplie
 
 import math
 from collections.abc import Generator, Iterable
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -68,6 +69,9 @@ class QuasiNewtonNeAda(DirectStepper):
 
     Guarantees: none in writing; an accepted step lowers the maximum over y as far as it is known.
 
+    After a step that has met a number which is not finite, the next one begins anew from where the
+    players are.
+
     Args:
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
@@ -113,7 +117,7 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         self._closure = closure
-        if self._run is None:
+        if self._run is None or getgeneratorstate(self._run) == GEN_CLOSED:  # it raised
             self._run = self._solve()
         value, norm_x, norm_y = next(self._run)
         words = f"proximal weight {self._prox:g}" if self._prox else ""

@@ -11,6 +11,7 @@ from neada.optim.base import PlayerOptimizer
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, Evaluation
 from neada.steppers.composed import ComposedStepper
+from neada.transactions import undone_unless_finite
 
 __all__ = ["Alternating", "Simultaneous"]
 
@@ -50,16 +51,26 @@ class Simultaneous(ComposedStepper):
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         at_x, at_y = self.evaluate(closure)
-        if any(
-            isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
-            for optimizer in (self.x_optimizer, self.y_optimizer)
-        ):
+        if self._early:
             self._move_apart(closure, at_x, at_y)
         else:
-            self._move("y", closure, at_y)
-            self._move("x", closure, at_x)
+            x = self.x_optimizer
+            # One that keeps squares of single entries looks at them when y has moved already.
+            looks = isinstance(x, PlayerOptimizer) and not x.uses_gradient_norm
+            is_open = looks or self._may_refuse(x, at_x)
+            with undone_unless_finite(*(self._saved_player("y") if is_open else [])):
+                self._move("y", closure, at_y)
+                self._move("x", closure, at_x)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+
+    @property
+    def _early(self) -> str:
+        tries = any(
+            isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
+            for optimizer in (self.x_optimizer, self.y_optimizer)
+        )
+        return "xy" if tries else ""
 
     @torch.no_grad()
     def _move_apart(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
@@ -104,6 +115,10 @@ class Alternating(ComposedStepper):
             raise ValueError(f"order must be 'xy' or 'yx', got {order!r}")
         super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
         self.order = order
+
+    @property
+    def _early(self) -> str:
+        return self.order[0]
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         if self.order == "yx":

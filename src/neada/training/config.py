@@ -14,9 +14,18 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from neada import tables
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_number, printable, shown
 
-__all__ = ["GROUPS", "OF_THE_MACHINE", "DataOptions", "Option", "TrainConfig", "options_of"]
+__all__ = [
+    "GROUPS",
+    "LENGTH",
+    "OF_THE_MACHINE",
+    "ON_RESUME",
+    "DataOptions",
+    "Option",
+    "TrainConfig",
+    "options_of",
+]
 
 
 class Option(NamedTuple):
@@ -65,8 +74,8 @@ class Option(NamedTuple):
         if value is None and self.optional:
             return
         if self.choices:
-            is_file = isinstance(value, str) and value.lower().endswith(self.or_file or "\0")
-            if not is_file:
+            ending = isinstance(value, str) and self.or_file
+            if not (ending and str(value).lower().endswith(ending)):
                 check_choice(self.name, value, self.choices)
         elif self.kind is tuple:
             self._check_numbers(value)
@@ -74,7 +83,7 @@ class Option(NamedTuple):
             self._check_number(value)
         elif not isinstance(value, self.kind):
             wanted = "True or False" if self.kind is bool else "text"
-            raise ValueError(f"{self.name} must be {wanted}, got {value!r}")
+            raise ValueError(f"{self.name} must be {wanted}, got {shown(value)}")
 
     def _check_number(self, value: object) -> None:
         whole = self.kind is int
@@ -90,7 +99,7 @@ class Option(NamedTuple):
 
     def _check_numbers(self, value: object) -> None:
         if not isinstance(value, tuple):
-            raise ValueError(f"{self.name} must be numbers with commas between, got {value!r}")
+            raise ValueError(f"{self.name} must be numbers with commas between, got {shown(value)}")
         for number in value:
             self._check_number(number)
         if len({f"{number:g}" for number in value}) < len(set(value)):
@@ -230,6 +239,11 @@ class MethodOptions:
         "gradient of the batch's mean, or after max(1, t) steps",
     )
     stop_scale: float = option(1.0, "the constant c of the rule")
+    on_nonfinite: Literal["stop", "skip"] = option(
+        "stop",
+        "what to do where a loss or gradient is not finite: stop, or skip the batch, which changes "
+        "nothing and is counted; the tenth in a row stops all the same",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,11 +292,24 @@ class MachineOptions:
         None, "memory layout of images (default: yes for the model cnn, which it makes faster)"
     )
     seed: int = option(0, "seed of initialization, batches and all else", least=0, most=2**63 - 1)
-    threads: int | None = option(None, "threads of torch (default: as they are)")
+    threads: int | None = option(None, "threads of torch (default: as they are)", most=1024)
 
+
+LENGTH = ("max_calls", "epochs")
+"""Fields that say when a run ends."""
 
 OF_THE_MACHINE = ("device", "compile", "threads")
-"""Fields that may change when a run goes on: they say how it is computed, not what."""
+"""Fields that say how a run is computed, not what."""
+
+_TO_ROUNDING = "the rows are equal up to rounding, and `config.json` stays as it was"
+ON_RESUME = {
+    "max_calls": "the run goes on to the new length, and `config.json` then has it",
+    "epochs": "the same",
+    "device": _TO_ROUNDING,
+    "compile": _TO_ROUNDING,
+    "threads": _TO_ROUNDING,
+}
+"""Fields that may differ when a run goes on, and what happens then; no other field may."""
 
 
 GROUPS = (
@@ -396,7 +423,8 @@ class TrainConfig(  # dataclasses list the fields of the last base first
         """
         unknown = set(fields) - set(_OPTIONS)
         if unknown:
-            raise ValueError(f"a training config has no field {', '.join(sorted(unknown))}")
+            names = printable(", ".join(sorted(unknown)))
+            raise ValueError(f"a training config has no field {names}")
         return cls(**fields)
 
 

@@ -1,10 +1,11 @@
 """The training loop, written out."""
 
 import contextlib
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,21 @@ from torch import nn
 from neada import data as datasets
 from neada import devices, distributed, models, tables
 from neada.attacks.gradient import evaluating
+from neada.checks import check_number, check_path, shown
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
 from neada.runs import Checkpoints, Run
+from neada.tensors import NonFiniteGradient
 from neada.training import ranks
-from neada.training.config import TrainConfig
+from neada.training.checkpoint import (
+    check_config,
+    check_fields,
+    check_like,
+    fitting,
+    length_of,
+)
+from neada.training.config import LENGTH, TrainConfig
 from neada.training.evaluation import Interrupted, evaluations
 from neada.training.players import groups_of, make_game
 from neada.training.record import (
@@ -39,6 +49,7 @@ __all__ = ["TrainedRun", "load_data", "make_model", "open_run", "train"]
 
 
 _EVALUATIONS, _ROWS = 10, 100
+_SKIPS = 10  # batches in a row that are not finite before a run stops that skips them
 
 
 def train(
@@ -56,9 +67,10 @@ def train(
     """Train a model robustly, as a config says.
 
     Every row of the metrics has the gradient calls and steps of the model so far, the means of
-    loss, objective value, perturbation and inner steps since the last row, and the seconds;
-    evaluations add ``test_clean``, ``test_0.05`` and so on, and ``held_out_...`` where the data
-    have such a part. The last row always has all of them.
+    loss, objective value, perturbation and inner steps since the last row, and the seconds; with
+    ``on_nonfinite="skip"`` also the batches that were skipped so far. Evaluations add
+    ``test_clean``, ``test_0.05`` and so on, and ``held_out_...`` where the data have such a part.
+    The last row always has all of them.
 
     With a folder there are checkpoints: every so often, at the end of every epoch, and when a
     signal (SIGINT, SIGTERM) asks to stop. A run that was killed at any moment and is resumed gives
@@ -71,7 +83,8 @@ def train(
     Args:
         config: What to do.
         folder: Where to write the run; None writes nothing, and signals do what they always do.
-        resume: Go on with the run in the folder; without one there, begin.
+        resume: Go on with the run in the folder, also to another length and on another machine
+            (`neada.training.config.ON_RESUME`); without one there, begin.
         overwrite: Replace the run in the folder.
         model: A network of one's own instead of ``config.model``; it is trained in place.
         data: Data of one's own instead of ``config.data``.
@@ -94,7 +107,10 @@ def train(
         >>> result.calls, sorted(result.accuracies)
         (100, ['test_0.5', 'test_clean'])
     """
-    folder = None if folder is None else Path(folder)
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
+    check_number("checkpoint_seconds", checkpoint_seconds, most=math.inf)
+    folder = None if folder is None else check_path("folder", folder)
     if config.warm_start == "disk" and folder is None:
         raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
     device = devices.choose(config.device)
@@ -159,18 +175,45 @@ class _Training:
         self.rows_due = Schedule(config.log_every, _ROWS)
         self.evaluations_due = Schedule(config.eval_every, _EVALUATIONS)
         self.used_up = self.complete = False
-        saved = record.state
-        with distributed.together(torch.zeros(())):
-            if saved is not None and saved["data"] != dict(data.checksums):
-                raise ValueError("the data are not those that the run was started with")
-            if saved is not None:
-                model.load_state_dict(saved["model"])
+        self.num_skipped = self.skipped_in_a_row = 0
+        self.lengths = [length_of(asdict(config))]
+        if record.state is not None:
+            self._resume()
         record.begin()
         with distributed.together(torch.zeros(())):
-            self.game.open(folder)
-            if saved is not None:
-                self._load(saved)
+            if record.state is None:
+                self.game.open(folder)
+            self.game.settle()
         distributed.copy_from_first([*model.parameters(), *model.buffers()])
+
+    def _resume(self) -> None:
+        """Load the newest checkpoint whose stored perturbations are whole; nothing is written."""
+        record = self.record
+        fresh = {
+            "model": self.model.state_dict(),
+            "game": self.game.state_dict(),  # without a store, whose state is looked at below
+            "batches": self.batches.state_dict(),
+            "meter": self.meter.state_dict(),
+        }
+        self.game.open(self.folder)
+        while True:
+            saved = record.state
+            assert saved is not None
+            with distributed.together(torch.zeros(())), fitting(record.path, RuntimeError):
+                if saved["data"] != dict(self.data.checksums):
+                    raise ValueError("the data are not those that the run was started with")
+                for name, like in fresh.items():
+                    check_like(saved[name], like, name)
+                self.model.load_state_dict(saved["model"])
+            try:
+                with distributed.together(torch.zeros(())), fitting(record.path):
+                    self.game.load_store(saved["game"])
+            except ValueError as error:
+                record.fall_back(error)
+                continue
+            with distributed.together(torch.zeros(())), fitting(record.path, RuntimeError):
+                self._load(saved)
+            return
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint holds; the same on all ranks, apart from a store, which rank 0 has."""
@@ -185,6 +228,9 @@ class _Training:
             "meter": self.meter.state_dict(),
             "num_rows": self.rows_due.num_passed,
             "num_evaluations": self.evaluations_due.num_passed,
+            "calls": self.game.calls,
+            "lengths": self.lengths,
+            "skipped": [self.num_skipped, self.skipped_in_a_row],
             "used_up": self.used_up,
             "complete": self.complete,
             "threads": torch.get_num_threads(),
@@ -196,13 +242,14 @@ class _Training:
     def _load(self, saved: dict[str, Any]) -> None:
         self.game.load_state_dict(saved["game"])
         self.batches.load_state_dict(saved["batches"])
-        states = saved["rng"] if isinstance(saved["rng"], list) else [saved["rng"]]
-        if distributed.rank() < len(states):  # a rank that is new begins with its seed
-            devices.set_rng_state(self.device, states[distributed.rank()])
+        if distributed.rank() < len(saved["rng"]):  # a rank that is new begins with its seed
+            devices.set_rng_state(self.device, saved["rng"][distributed.rank()])
         self.meter.load_state_dict(saved["meter"])
         self.rows_due.num_passed = saved["num_rows"]
         self.evaluations_due.num_passed = saved["num_evaluations"]
+        self.num_skipped, self.skipped_in_a_row = saved["skipped"]
         self.used_up, self.complete = saved["used_up"], saved["complete"]
+        self.lengths = saved["lengths"]
         if self.config.threads is None:
             torch.set_num_threads(saved["threads"])
 
@@ -215,7 +262,10 @@ class _Training:
         began = time.perf_counter()
         endless = batches.endless()
         accuracy: float | None = None
+        taken_up = record.path
         try:
+            if self.folder is not None and record.state is None:
+                record.save(self._state())
             while not self.complete:
                 part = self._part()
                 done = self.used_up or part >= 1.0
@@ -223,7 +273,7 @@ class _Training:
                 stop.agree(heard)
 
                 # A row, with an evaluation now and then and at the end.
-                at = (game.calls, part)
+                at = (game.calls, self._share(self.lengths[0]))
                 if done or self.rows_due.is_due(*at) or self.evaluations_due.is_due(*at):
                     found: list[dict[str, float]] = []
                     if done or self.evaluations_due.is_due(*at):
@@ -236,9 +286,11 @@ class _Training:
                         self.evaluations_due.tick(*at)
                         self.complete = done
 
-                # A checkpoint: by the clock, after an epoch, at the end, before leaving.
+                # A checkpoint: by the clock, after an epoch, at the end, before leaving; but not of
+                # an inner loop that was cut short, since to another length it would go on.
                 epoch_ended = batches.batch == 0 and batches.epoch > 0
-                if self.complete or stop.asked or epoch_ended or by_clock:
+                is_due = stop.asked or epoch_ended or by_clock
+                if self.complete or (is_due and not self.used_up):
                     record.save(self._state())
                 if self.complete:
                     break
@@ -256,12 +308,17 @@ class _Training:
                 )
                 try:
                     for _ in range(game.replays):
-                        with self._autocast():
+                        with self._autocast(), self._taking_up(taken_up):
                             info = ranks.joint_step(game, self.model, batch, batches.part_is_empty)
                         self.meter.add(info)
+                        taken_up = None
                 except BudgetExhausted:
                     self.used_up = True
                     continue
+                except FloatingPointError as error:
+                    self._skip(error)
+                    continue
+                self.skipped_in_a_row = 0
                 part = self._part()
                 pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
                 counts = (game.calls, game.x_steps, info.loss, info.inner_steps, accuracy)
@@ -274,10 +331,23 @@ class _Training:
         game.tidy()
         return self._ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
 
+    def _skip(self, error: FloatingPointError) -> None:
+        """Leave a batch out whose step was undone, or stop."""
+        if self.config.on_nonfinite == "stop":
+            raise error
+        self.num_skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= _SKIPS:
+            raise NonFiniteGradient(
+                f"{_SKIPS} batches in a row were skipped, the last one since {error}"
+            ) from error
+
     def _write_row(self, found: list[dict[str, float]]) -> None:
         """Add a row to the metrics, or one for each of several evaluations."""
         game = self.game
         row = {"calls": game.calls, "x_steps": game.x_steps, "epoch": self.batches.epoch}
+        if self.config.on_nonfinite == "skip":
+            row["skipped"] = self.num_skipped
         means = self.meter.means()
         for accuracies in found or [{}]:
             seconds = round(self.record.elapsed(), 3)
@@ -290,15 +360,27 @@ class _Training:
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         return devices.autocast(self.device, self.config.precision)
 
+    @staticmethod
+    def _taking_up(checkpoint: Path | None) -> contextlib.AbstractContextManager[Any]:
+        """What is around the first batch after a checkpoint, which uses some of its contents."""
+        if checkpoint is None:
+            return contextlib.nullcontext()
+        return fitting(checkpoint, OverflowError, ZeroDivisionError)
+
     def _part(self) -> float:
         """How much of the run is done, from 0 to 1."""
+        return min(1.0, self._share(self.lengths[-1]))
+
+    def _share(self, length: Sequence[int | None]) -> float:
+        """How much of a length is done; more than 1 beyond it."""
+        max_calls, epochs = length
         parts = []
-        if self.config.max_calls is not None:
-            parts.append(self.game.calls / self.config.max_calls)
-        if self.config.epochs is not None:
+        if max_calls is not None:
+            parts.append(self.game.calls / max_calls)
+        if epochs is not None:
             position = self.batches.epoch * len(self.batches) + self.batches.batch
-            parts.append(position / (self.config.epochs * len(self.batches)))
-        return min(1.0, max(parts))
+            parts.append(position / (epochs * len(self.batches)))
+        return max(parts)
 
 
 def load_data(config: TrainConfig) -> Dataset:
@@ -369,24 +451,29 @@ def open_run(
         ValueError: The folder holds no training run, or none with a checkpoint; or the data do not
             fit it, or there is no such device.
     """
-    folder = Path(folder)
+    folder = check_path("folder", folder)
+    run = Run(folder, may_change=LENGTH)
     try:
-        config = TrainConfig.from_dict(Run(folder).config())
+        config = TrainConfig.from_dict(run.config())
     except FileNotFoundError:
         raise ValueError(f"{folder} holds no run: give a folder that training wrote") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder} holds no training run: {error}") from None
-    state = Checkpoints(folder).load()
+    path, state = next(Checkpoints(folder).states(), (None, None))
     if state is None:
         raise ValueError(f"{folder} has no checkpoint yet: train first")
+    with fitting(path):
+        check_fields(state)
+        check_config(run, state)
     data = load_data(config) if data is None else data
     if dict(data.checksums) != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     _check_fit(folder, state, data)
     model = make_model(config, data) if model is None else model
     try:
+        check_like(state["model"], model.state_dict(), "model")
         model.load_state_dict(state["model"])
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise ValueError(
             f"the weights in {folder} are of another model than its config and the data make: give "
             "the data and the model that it was trained with"
@@ -397,8 +484,6 @@ def open_run(
 
 def _check_fit(folder: Path, state: dict[str, Any], data: Dataset) -> None:
     """Raise unless data have the inputs and classes that a run was trained with."""
-    if "num_classes" not in state:
-        return  # an earlier version wrote it: the weights will say
     shape, num_classes = tuple(state["input_shape"]), state["num_classes"]
     if (data.input_shape, data.num_classes) != (shape, num_classes):
         raise ValueError(

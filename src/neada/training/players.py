@@ -15,6 +15,7 @@ from neada.inner import Counters, InnerOptions
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
+from neada.robust.problem import check_loss
 from neada.sets import Set, Simplex
 from neada.steppers import TiAda
 from neada.training.config import TrainConfig
@@ -76,6 +77,20 @@ class Game(ABC):
             self.objective.store = robust.ShardedStore(
                 len(inputs), inputs.shape[1:], inputs.dtype, path
             )
+
+    def settle(self) -> None:
+        """Bring the files of stored perturbations to the state that was loaded."""
+        if self._store is not None:
+            self._store.settle()
+
+    def load_store(self, state: dict[str, Any]) -> None:
+        """Load the stored perturbations of a saved state alone; nothing is written.
+
+        Raises:
+            ValueError: They are not there any more.
+        """
+        if self._store is not None:
+            self._store.load_state_dict(state["objective"]["store"])
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move both players on a batch."""
@@ -162,7 +177,39 @@ class Nested(Game):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self._load_objective(state_dict["objective"])
+        settings = _settings(self.x_optimizer)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
+        if _settings(self.x_optimizer) != settings:
+            raise TypeError("x_optimizer has other settings")
+        _check_memory(self.x_optimizer)
+
+
+def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """What does not change in the groups of an optimizer."""
+    return [
+        {name: value for name, value in group.items() if name not in ("params", "numbers")}
+        for group in optimizer.param_groups
+    ]
+
+
+def _check_memory(optimizer: Optimizer) -> None:
+    """Raise unless what was loaded has the form of an optimizer's memory, the same everywhere."""
+    forms = [
+        {name: _form(kept, parameter) for name, kept in memory.items()}
+        for parameter, memory in optimizer.state.items()
+        if parameter.dim() > 0
+    ]
+    if any(form != forms[0] for form in forms):
+        raise TypeError("the memory of x_optimizer is not that of one optimizer of this model")
+
+
+def _form(kept: Any, parameter: Tensor) -> str:
+    if not isinstance(kept, Tensor):
+        return type(kept).__name__
+    if kept.shape == parameter.shape:
+        return "alike"
+    is_count = kept.numel() != 1 or abs(kept.item()) < 2**63
+    return str(tuple(kept.shape)) if is_count else "too large"
 
 
 class Free(Nested):
@@ -205,11 +252,19 @@ class Together(Game):
         return self.stepper.counters
 
     def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo:
-        joint = self.objective.joint(inputs, targets, side)
-        stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
-        stepper.load_state_dict(self.stepper.state_dict())
-        stepper.counters = self.stepper.counters
-        info = stepper.step(joint.closure, len(inputs))
+        with self.objective.transaction() as buffers:
+            joint = self.objective.joint(inputs, targets, side)
+            stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
+            stepper.load_state_dict(self.stepper.state_dict())
+            stepper.counters = self.stepper.counters
+
+            def closure() -> Tensor:
+                value = joint.closure()
+                check_loss(value)
+                buffers.check()
+                return value
+
+            info = stepper.step(closure, len(inputs))
         self.stepper = stepper
         penalty, perturbation = joint.finish()
         value = info.value.item()

@@ -1,13 +1,12 @@
-"""What a training run leaves behind: status, metrics, checkpoints, TensorBoard's log."""
+"""What a training run leaves behind: status, metrics, checkpoints."""
 
 import contextlib
 import enum
-import importlib
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -16,12 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from neada import distributed, files
+from neada import distributed, files, tables
 from neada.robust import RobustInfo
 from neada.runs import Checkpoints, Run
 from neada.tensors import NonFiniteGradient
-from neada.training.config import OF_THE_MACHINE, TrainConfig, options_of
+from neada.training.checkpoint import candidates, length_of
+from neada.training.config import LENGTH, TrainConfig
 from neada.training.players import STORE_FILES
+from neada.training.tensorboard import TensorBoardLog, tensorboard_module
 
 __all__ = [
     "METRICS",
@@ -30,7 +31,6 @@ __all__ = [
     "Record",
     "Schedule",
     "Stop",
-    "TensorBoardLog",
     "TrainResult",
     "TrainStatus",
     "check_finite",
@@ -97,74 +97,6 @@ def listening(active: bool) -> Iterator[Stop]:
         yield stop
     finally:
         restore()
-
-
-def _tensorboard(module: str) -> Any:
-    """A module of TensorBoard, or advice where it is not installed."""
-    try:
-        return importlib.import_module(f"tensorboard.{module}")
-    except ImportError as error:
-        raise ImportError("tensorboard is missing: pip install 'neada[tensorboard]'") from error
-
-
-class TensorBoardLog:
-    """A log that ends with a warning, not with an error, when it cannot be written.
-
-    Rows are written at once: the usual writer has a thread, whose errors would not be seen.
-
-    Args:
-        folder: Where it is.
-        purge_step: From here on an earlier log counts no more; None if there was none.
-    """
-
-    def __init__(self, folder: Path, purge_step: int | None) -> None:
-        self._proto = _tensorboard("compat.proto.event_pb2")
-        self._records: Any = None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = (folder / f"events.out.tfevents.{time.time():017.6f}.neada").open("xb")
-        except OSError as error:
-            self._end(error)
-            return
-        self._records = _tensorboard("summary.writer.record_writer").RecordWriter(file)
-        self._write([self._proto.Event(wall_time=time.time(), file_version="brain.Event:2")])
-        if purge_step is not None:
-            start = self._proto.SessionLog(status=self._proto.SessionLog.START)
-            self._write([self._event(purge_step, session_log=start)])
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add the numbers of a row at its calls."""
-        make = _tensorboard("compat.proto.summary_pb2").Summary
-        values = [
-            make.Value(tag=name, simple_value=number)
-            for name, number in row.items()
-            if name != "calls"
-        ]
-        self._write([self._event(row["calls"], summary=make(value=[value])) for value in values])
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._records is not None:
-            with contextlib.suppress(OSError):
-                self._records.close()
-            self._records = None
-
-    def _event(self, step: int, **content: Any) -> Any:
-        return self._proto.Event(wall_time=time.time(), step=step, **content)
-
-    def _write(self, events: Iterable[Any]) -> None:
-        if self._records is None:
-            return
-        try:
-            for event in events:
-                self._records.write(event.SerializeToString())
-            self._records.flush()
-        except OSError as error:
-            self._end(error)
-
-    def _end(self, error: OSError) -> None:
-        self.close()
-        warnings.warn(f"TensorBoard's log ends here: {error.strerror or error}", stacklevel=2)
 
 
 class TrainStatus(enum.Enum):
@@ -277,6 +209,9 @@ class Meter:
         """Go on from saved sums."""
         self._num = state_dict["num"]
         self._sums, self._last = dict(state_dict["sums"]), dict(state_dict["last"])
+        numbers = (self._num, *self._sums.values(), *self._last.values())
+        if any(not isinstance(number, int | float) for number in numbers):
+            raise TypeError("the sums and means of the meter are no numbers")
 
 
 class Schedule:
@@ -315,8 +250,8 @@ class Schedule:
 class Record:
     """The run folder of a training run; without a folder, rows in memory.
 
-    Constructing it only looks, so that whatever else is wrong can still be said without harm;
-    `begin` changes the folder.
+    Constructing it only locks the folder and looks, so that whatever else is wrong can still be
+    said without harm; `begin` changes the folder, and `close` leaves it to others.
 
     Args:
         config: What is asked for.
@@ -328,6 +263,7 @@ class Record:
     Attributes:
         rows: The metrics so far.
         state: The checkpoint to go on from, or None.
+        path: Where that is; None on other ranks than the first.
 
     On several ranks rank 0 reads and writes, and all have the rows and the state.
     """
@@ -347,28 +283,33 @@ class Record:
             folder, tensorboard = None, False
         self.rows: list[dict[str, Any]] = []
         self.state: dict[str, Any] | None = None
+        self.path: Path | None = None
         self._fields = asdict(config)
-        self._run = None if folder is None else Run(folder)
+        self._candidates: Iterator[tuple[Path, dict[str, Any]]] = iter(())
+        self._run = None if folder is None else Run(folder, may_change=LENGTH)
         self._checkpoints = None if folder is None else Checkpoints(folder)
         self._with_log = tensorboard
         self._log: TensorBoardLog | None = None
         self._saved_at = self._started = time.perf_counter()
-        with distributed.together(torch.zeros(())):
-            if tensorboard:
-                _tensorboard("compat")  # before anything is changed
-            if self._run is not None:
-                self._look(self._run, resume, overwrite)
-        self.rows, self.state = distributed.from_first((self.rows, self.state))
+        with contextlib.ExitStack() as held:
+            with distributed.together(torch.zeros(())):
+                if tensorboard:
+                    tensorboard_module("compat")  # before anything is changed
+                if self._run is not None:
+                    held.enter_context(files.locked(self._run.folder))
+                    self._look(self._run, resume, overwrite)
+            self.rows, self.state = distributed.from_first((self.rows, self.state))
+            self._held = held.pop_all()
 
     def _look(self, run: Run, resume: bool, overwrite: bool) -> None:
         """Find what is there, or why it cannot be used; nothing is changed."""
         assert self._checkpoints is not None
+        if (run.folder / tables.REQUEST_FILE).exists():
+            raise ValueError(f"{run.folder} holds a reproduction: use another folder")
         if (run.folder / "config.json").exists():
             if resume:
-                _check_same(run, self._fields)
-                self.state = self._checkpoints.load()
-                if self.state is not None:
-                    self.rows = run.rows(self.state["mark"])
+                self._candidates = candidates(run, self._checkpoints, self._fields)
+                self._take_next(run)
             elif not overwrite:
                 raise FileExistsError(
                     f"{run.folder} holds a run already: resume it, overwrite it, or use another "
@@ -380,6 +321,26 @@ class Record:
                 "is: use another folder"
             )
 
+    def _take_next(self, run: Run) -> None:
+        self.path, self.state = next(self._candidates, (None, None))
+        self.rows = [] if self.state is None else run.rows(self.state["mark"])
+
+    def fall_back(self, error: ValueError) -> None:
+        """Go on from the checkpoint before the present one.
+
+        Args:
+            error: Why the present one cannot be used; raised if there is none before it.
+        """
+        path = self.path
+        with distributed.together(torch.zeros(())):
+            if self._run is not None:
+                self._take_next(self._run)
+                if self.state is not None:
+                    warnings.warn(f"{path} cannot be used: {error}", stacklevel=2)
+        self.rows, self.state = distributed.from_first((self.rows, self.state))
+        if self.state is None:
+            raise error
+
     def begin(self) -> None:
         """Make the folder ready: go on from the checkpoint, or start anew.
 
@@ -390,6 +351,7 @@ class Record:
                 self._begin(self._run, self._checkpoints)
 
     def _begin(self, run: Run, checkpoints: Checkpoints) -> None:
+        files.remove_drafts(run.folder)
         if self.state is None:
             checkpoints.clear()
             for stale in run.folder.glob(STORE_FILES):
@@ -397,11 +359,26 @@ class Record:
             run.start(self._fields)
             self._saved_at = self._started = time.perf_counter()
         else:
-            run.go_on(self.state["mark"], self.state["seconds"])
+            self._go_on(run, checkpoints, self.state)
             self._started = time.perf_counter() - self.state["seconds"]
         if self._with_log:
             step = self.rows[-1]["calls"] + 1 if self.rows else None
             self._log = TensorBoardLog(run.folder / "tensorboard", step)
+
+    def _go_on(self, run: Run, checkpoints: Checkpoints, state: dict[str, Any]) -> None:
+        assert self.path is not None
+        checkpoints.go_on_from(self.path)
+        if state["complete"] and (run.folder / "result.json").exists():
+            return  # it was verified, and there is nothing to do
+        known = run.config()
+        if length_of(known) != state["lengths"][-1]:
+            # The length is in all checkpoints that are kept before it is in the config: whatever
+            # one of them is lost, a length that none of them knows is damage.
+            for _ in range(checkpoints.num_kept):
+                checkpoints.save(state)
+        run.go_on(state["mark"], state["seconds"])
+        if length_of(known) != state["lengths"][-1]:
+            run.write_config({**known, **dict(zip(LENGTH, state["lengths"][-1], strict=True))})
 
     def elapsed(self) -> float:
         """Seconds since the start, interruptions aside."""
@@ -431,13 +408,14 @@ class Record:
     def seal(self) -> None:
         """Say that the run is complete."""
         with distributed.together(torch.zeros(())):
-            if self._run is not None:
+            if self._run is not None and not (self._run.folder / "result.json").exists():
                 self._run.seal()
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Let go of what is open, and of the folder."""
         if self._log is not None:
             self._log.close()
+        self._held.close()
 
 
 def _leftovers(folder: Path) -> list[Path]:
@@ -452,22 +430,4 @@ def check_finite(model: nn.Module) -> None:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NonFiniteGradient(
                 f"the model's {name} is not finite after the last step; lower the learning rate"
-            )
-
-
-def _check_same(run: Run, fields: dict[str, Any]) -> None:
-    """Raise unless the run that is there was asked for the same."""
-    try:
-        known = run.config()
-    except ValueError:
-        raise ValueError(f"{run.folder / 'config.json'} cannot be read: start again") from None
-    wanted = files.decode(files.encode(fields))
-    # An option that there was not yet when the run was started had no other value than this.
-    defaults = {option.name: option.default for option in options_of(TrainConfig)}
-    for name in sorted((known.keys() | wanted.keys()) - set(OF_THE_MACHINE)):
-        found = known.get(name, defaults.get(name))
-        if found != wanted.get(name):
-            raise ValueError(
-                f"the run in {run.folder} has {name} = {found!r}, not "
-                f"{wanted.get(name)!r}: resume it with the config it was started with"
             )
