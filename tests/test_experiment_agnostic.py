@@ -208,5 +208,8 @@ def test_a_figure_with_the_best_first(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure = agnostic.figure([made_up("adam", 0.2), made_up("neada-adam", 0.4)])
     titles = [axes.get_title() for axes in figure.axes[:2]]
-    assert titles == ["neada-adam: 40 %", "adam: 20 %"]
+    assert titles == ["NeAda-Adam\n40 %", "Adam\n20 %"]
+    (legend,) = figure.legends
+    config = made_up("adam", 0.2).config
+    assert f"at most {config.tol:g} times" in legend.get_title().get_text()
     figure.savefig(tmp_path / "figure.png")

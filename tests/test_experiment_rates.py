@@ -321,13 +321,8 @@ def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[
 
 def test_the_deterministic_figure_names_its_curves(deterministic_records: list[Record]) -> None:
     figure = deterministic_rate.figure(deterministic_records)
-    texts = [
-        text.get_text()
-        for axes in figure.axes
-        if (legend := axes.get_legend()) is not None
-        for text in legend.get_texts()
-    ]
-    assert {"GD 1/l (knows l)", "AdGD adapg", "learning rate 100"} <= set(texts)
+    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert {"GD 1/l (knows l)", "AdGD adapg", "AdGD adapg, lr_x = 100"} <= set(texts)
     assert len(deterministic_rate.figure(deterministic_records[:1]).axes) == 1
 
 

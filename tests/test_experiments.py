@@ -2,13 +2,15 @@
 
 import ast
 import dataclasses
+import fnmatch
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neada import experiments, plots, report
+from neada import experiments, plots
 from neada.experiments import Record, run_folder
 from neada.runs import Run, write_json
 
@@ -49,9 +51,26 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
     claims = experiment.claims(found)
     assert claims
     assert all(claim.verdict in ("holds", "fails") for claim in claims)
-    png, svg = plots.save(experiment.figure(found), tmp_path)
+    figure = experiment.figure(found)
+    for axes in figure.axes:
+        named = [line for line in axes.lines if not line.get_label().startswith("_")]
+        looks = {(line.get_color(), str(line.get_linestyle()), line.get_marker()) for line in named}
+        assert len(looks) == len(named), [line.get_label() for line in named]
+        assert "-" not in axes.get_title() or not axes.get_title().islower()  # words, no slugs
+    png, svg = plots.save(figure, tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "<svg" in svg.read_text()
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_an_experiment_says_what_the_paper_says_and_what_is_known_of_its_own_claims(
+    name: str,
+) -> None:
+    experiment = experiments.make(name)
+    assert 2 <= len(re.findall(r"\.(?= |$)", experiment.PAPER)) <= 3
+    ids = [claim.id for claim in experiment.claims([])]
+    for pattern in getattr(experiment, "KNOWN", {}):
+        assert fnmatch.filter(ids, pattern), pattern
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -99,36 +118,6 @@ def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
     assert verdict(rows) == "holds"
     rows[3] = {**rows[3], "grad_x": [rows[3]["grad_x"][0] * 1.001]}
     assert verdict(rows) == "fails"
-
-
-def test_the_report_is_one_file_that_needs_no_network(tmp_path: Path) -> None:
-    from neada.experiments import runner
-
-    configs = experiments.make("quadratic").configs("quick")
-    runner._execute_here(
-        [runner.Task("quadratic", config) for config in configs[:2]], tmp_path, 1, lambda p, n: None
-    )
-    write_json(
-        tmp_path / "reproduction.json", {"names": ["quadratic"], "scale": "quick", "seeds": None}
-    )
-    _, (section,) = report.write(tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "https://" not in page
-    assert "<script" not in page
-    assert page.index("<table>") < page.index("<h2")  # the verdicts come first
-    assert "data:image/svg+xml;base64," in page
-    assert "○ not run" in page
-    assert len(section.missing) == len(configs) - 2
-    for line in section.runs:
-        link = (line.folder / "metrics.jsonl").relative_to(tmp_path).as_posix()
-        assert f'href="{link}"' in page
-        assert (tmp_path / link).is_file()
-
-
-def test_a_folder_without_a_reproduction_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no reproduction"):
-        report.write(tmp_path)
 
 
 # What users have too; the last two belong to every package.

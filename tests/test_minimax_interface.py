@@ -99,9 +99,12 @@ def test_the_figure_says_how_the_solve_ended_and_where_its_tolerance_was() -> No
     problem = problems.make("mccormick")
     result = minimax(problem.fun, problem.x0, problem.y0, tol=1e-5)
     assert result.tol == 1e-5
-    (axes,) = result.plot().axes
-    assert axes.get_title() == f"CONVERGED after {result.total_calls} calls"
-    assert axes.lines[-1].get_label() == "tolerance"
+    figure = result.plot(title="McCormick")
+    (axes,), (legend,) = figure.axes, figure.legends
+    end = f"CONVERGED after {result.total_calls} calls"
+    assert axes.get_title() == f"McCormick\n{end}"
+    assert legend.get_title().get_text().startswith(result.message)
+    assert axes.lines[-1].get_label() == "tolerance 1e-05"
     assert set(axes.lines[-1].get_ydata()) == {1e-5}
 
 

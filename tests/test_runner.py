@@ -45,6 +45,7 @@ def counting_experiment(fails_at: int = -1, interrupts_at: int = -1) -> Any:
     return SimpleNamespace(
         TITLE="toy",
         WHERE="toy",
+        PAPER="toy",
         configs=lambda scale, seeds=None: [Config(n, seeds or 1) for n in range(4)],
         run=run,
         claims=claims,

@@ -1,6 +1,7 @@
 """One module per figure or theorem of the paper, each with its runs, claims and figure."""
 
 from neada.experiments.experiment import (
+    SCALE_WORDS,
     SCALES,
     Claim,
     Record,
@@ -13,6 +14,7 @@ from neada.experiments.runner import Outcome, last_request, reproduce
 
 __all__ = [
     "SCALES",
+    "SCALE_WORDS",
     "Claim",
     "Outcome",
     "Record",

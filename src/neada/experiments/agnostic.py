@@ -25,12 +25,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    *("METHODS", "TITLE", "WHERE", "Config", "Rules"),
+    *("KNOWN", "METHODS", "PAPER", "TITLE", "WHERE", "Config", "Rules"),
     *("calls_to_arrive", "claims", "configs", "figure", "run"),
 ]
 
 TITLE = "Which share of all learning rates works"
 WHERE = "neada"
+PAPER = (
+    "The paper calls a method parameter-agnostic if it converges for learning rates that know "
+    "nothing about the problem, and proves that of NeAda-AdaGrad. It varies the ratio of the two "
+    "rates in its figures, not both rates; this is the library's own measurement of that."
+)
+KNOWN = {
+    "agnostic/neada-*": (
+        "A nested method needs no ratio of learning rates, but how far it comes is tied to the "
+        "size of its steps, and inner loops cost calls: within a budget nesting alone does not "
+        "make more learning rates work."
+    ),
+}
 
 _DEFAULT = "neada"
 _FAMILIES = {
@@ -49,6 +61,11 @@ _OTHERS = (
     *("adagda", "vr-adagda"),
 )
 METHODS = (_DEFAULT, *_NEADA, *_OTHERS)
+_SPELLED = {
+    **{"neada": "NeAda", "tiada": "TiAda", "adagda": "AdaGDA", "gdmax": "GDmax", "vr": "VR"},
+    **{"gda": "GDA", "agda": "AGDA", "adgd": "AdGD"},
+    **{"adagrad": "AdaGrad", "adam": "Adam", "amsgrad": "AMSGrad"},
+}
 _QUICK = ("quadratic", "mccormick")  # the two of the paper
 # The calls of each row, and the grid's points for each decade.
 _SIZES: dict[Scale, tuple[int, int]] = {"quick": (250, 2), "standard": (500, 2), "paper": (2000, 2)}
@@ -292,11 +309,13 @@ def figure(records: Sequence[Record]) -> "Figure":
     maps = []
     for record in sorted(records, key=lambda r: -_solved(r).mean()):
         solved, rates = _solved(record), record.config.rates
-        title = f"{record.config.method}: {100 * solved.mean():.0f} %"
+        title = f"{_words(record.config.method)}\n{100 * solved.mean():.0f} %"
         maps.append(plots.HeatMap(title, rates, rates, solved.T))
     figure = plots.heat_maps_figure(
         maps,
         num_columns=6,
+        panel_size=(1.75, 1.75),
+        note=_meaning(records[0].config),
         x_label="lr_x",
         y_label="lr_y",
         value_label="share of the problems solved",
@@ -305,4 +324,24 @@ def figure(records: Sequence[Record]) -> "Figure":
     for axes in figure.axes[: len(maps)]:
         axes.minorticks_off()  # hundreds of them in two dozen maps
         axes.label_outer()
+        axes.title.set_fontsize(8)
     return figure
+
+
+def _words(method: str) -> str:
+    """The name of a method as it is written in text."""
+    if method == _DEFAULT:
+        return "NeAda, the default"
+    first, *others = (_SPELLED.get(part, part) for part in method.split("-"))
+    between = "-" if first in _SPELLED.values() else " "
+    name = between.join([first[0].upper() + first[1:], *others])
+    return name.replace("-coordinate", ", coordinates").replace("-stochastic", ", stochastic")
+
+
+def _meaning(config: Config) -> str:
+    return (
+        "solved: both gradient norms are at most "
+        f"{config.tol:g} times the larger one at the start, within {config.max_calls} gradient and "
+        f"value calls; color: share of {len(config.problems)} problems; the number above a map: "
+        "its mean; NeAda-AdaGrad and NeAda-AdGD have lr_x only, the default has no learning rate"
+    )

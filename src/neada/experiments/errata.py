@@ -5,9 +5,12 @@ print says and what should stand there is in `errata_lemma`, `errata_regret` and
 `errata_methods`, beside the computations.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from neada import plots
 from neada.experiments import errata_lemma, errata_methods, errata_regret
@@ -16,13 +19,17 @@ from neada.experiments.experiment import Claim, Progress, Record, Scale
 from neada.runs import Run
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ERRATA", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+__all__ = ["ERRATA", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Errata: the print against small computations"
 WHERE = "Lemma 1, Theorems 2 to 4, Algorithms 2 and 3"
+PAPER = (
+    "What the print says in each case, and what should stand there, is beside the computations in "
+    "the source. All theorems survive the corrections but Theorem 4 with alpha = 1, which needs "
+    "the larger learning rate of its own proof."
+)
 
 ERRATA: dict[str, Erratum] = {
     erratum.id: erratum
@@ -46,7 +53,19 @@ _SIZES: dict[str, tuple[int, int, int]] = {
     "criterion-units": (60, 1000, 3000),
     "criterion-text": (60, 1000, 3000),
 }
-_DASHES = ("-", "--", "-.", ":")
+_TITLES = {
+    "lemma-sign": "Lemma 1: a bound on absolute values",
+    "lemma-average": "Lemma 1: averaged iterates",
+    "gda-step": "Lemma 1: GDA with r = 2 L²",
+    "regret-constant": "Theorem 4: the constant",
+    "regret-rate": "Theorem 4: the learning rate",
+    "log-proposition": "Appendix: the logarithmic inequality",
+    "amsgrad-rebasing": "Algorithm 2 with AMSGrad",
+    "stochastic-hypothesis": "Theorem 3: error of the inner method",
+    "agnostic-solvers": "Remark on Theorem 2: inner solvers",
+    "criterion-units": "Algorithm 3: the unit of f",
+    "criterion-text": "Section 2: the stopping rule",
+}
 
 
 @dataclass(frozen=True)
@@ -109,26 +128,30 @@ def _note(erratum: Erratum) -> str:
 
 def figure(records: Sequence[Record]) -> "Figure":
     """One panel per erratum."""
-    figure, axes = plots.new_figure(len(records), 4, panel_size=(3.7, 3.0))
-    for record, cell in zip(records, axes, strict=True):
-        _draw(cell, record, ERRATA[record.config.erratum])
-    return figure
+    return plots.curves_figure(
+        [_panel(record, ERRATA[record.config.erratum]) for record in records],
+        num_columns=3,
+        y_label="",
+        legend_columns=2,
+        legends="own",
+        panel_size=(3.4, 3.3),
+        largest=math.inf,
+    )
 
 
-def _draw(cell: "Axes", record: Record, erratum: Erratum) -> None:
+def _panel(record: Record, erratum: Erratum) -> plots.Panel:
     rows = [row for row in record.rows if "curve" in row]
-    names = list(dict.fromkeys(row["curve"] for row in rows))
-    for number, name in enumerate(names):
-        points = [(row["x"], row["y"]) for row in rows if row["curve"] == name]
-        color, dash = plots.numbered_style(number)["color"], _DASHES[number % len(_DASHES)]
-        cell.plot(*zip(*points, strict=True), dash, color=color, lw=1.5, label=name)
-    plots.label_axes(cell, erratum.id, *erratum.axes)
-    cell.set(xscale=erratum.scales[0], yscale=erratum.scales[1])
-    cell.grid(alpha=0.25)
-    many = len(names) > 4
-    cell.legend(
-        fontsize=6.5 if many else 7.5,
-        loc="lower left" if many else "best",
-        framealpha=0.7,
-        edgecolor="none",
+    curves = []
+    for name in dict.fromkeys(row["curve"] for row in rows):
+        points = np.array([(row["x"], row["y"]) for row in rows if row["curve"] == name], float)
+        curves.append(plots.Curve(name, *points.T))
+    x_label, y_label = erratum.axes
+    x_scale, y_scale = erratum.scales
+    return plots.Panel(
+        _TITLES[erratum.id],
+        curves,
+        x_label=x_label,
+        y_label=y_label,
+        x_scale=x_scale,
+        y_scale=y_scale,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class Erratum:
     compute: Callable[[int], Rows]
     statements: tuple[Statement, ...]
     axes: tuple[str, str]
-    scales: tuple[str, str] = ("log", "log")
+    scales: tuple[Literal["log", "linear"], Literal["log", "linear"]] = ("log", "log")
 
 
 def measure(name: str, value: float) -> dict[str, Any]:

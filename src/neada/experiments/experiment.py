@@ -10,7 +10,7 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCALES",
+    "SCALE_WORDS",
     "Array",
     "Claim",
     "Experiment",
@@ -47,6 +48,24 @@ __all__ = [
 Array = NDArray[np.float64]
 Relation = Literal["<=", ">=", "<", ">", "between"]
 Verdict = Literal["holds", "fails", "not run"]
+SCALE_WORDS: dict[Scale, str] = {
+    "quick": (
+        "fewer gradient calls, seeds and problems than the other scales, and 8x8 digits in place "
+        "of MNIST: about two minutes for everything on two cores. It shows that every part works; "
+        "a verdict can change with longer runs and more seeds."
+    ),
+    "standard": (
+        "the paper's gradient calls for Figures 1 to 3 and a fiftieth of them for Figure 4 "
+        "(MNIST), three to ten seeds for the figures, all problems: one to two hours on two "
+        "cores, most of it for Figure 4."
+    ),
+    "paper": (
+        "the paper's gradient calls for every figure, MNIST, up to 30 seeds for Figures 2 and 3 "
+        "and one for Figure 4, the longest runs for the theorems: about a day on two cores, most "
+        "of it for Figure 4."
+    ),
+}
+"""What a scale means: budgets, data, seeds, time."""
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
 
@@ -150,6 +169,13 @@ class Experiment(Protocol):
     """One line: what is tried."""
     WHERE: str
     """Which part of the paper: "Figure 1", "Theorem 2", or "neada"."""
+    PAPER: str
+    """What the paper says about it, in two or three sentences."""
+    KNOWN: Mapping[str, str]
+    """What is known of claims that fail, by patterns of their ids; the first that fits counts.
+
+    A module without such claims has none.
+    """
     Config: Any
     """A frozen dataclass with a `label`; only plain values, so that it can be stored as JSON."""
 

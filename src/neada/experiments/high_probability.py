@@ -27,10 +27,15 @@ from neada.stopping import InnerSteps
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "gradient_x", "run"]
+__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "gradient_x", "run"]
 
 TITLE = "With high probability: the spread over seeds"
 WHERE = "Theorem 5"
+PAPER = (
+    "If the noise is sub-Gaussian and the gradients of x are bounded, the averaged squared "
+    "gradient of NeAda-AdaGrad has a bound with probability 1 - 5 delta. It grows with powers of "
+    "log(1/delta) only, so that a single run is seldom much worse than the average one."
+)
 
 Noise = Literal["gaussian", "student"]
 _OUTER: dict[Scale, int] = {"quick": 64, "standard": 192, "paper": 512}
@@ -281,11 +286,21 @@ def figure(records: Sequence[Record]) -> "Figure":
         axes[-1].plot(beyond, excess, **style, markersize=4, label=words)
     for power, line in ((1, ":"), (2, "-.")):
         axes[-1].plot(beyond, 0.15 * beyond**power, line, color="0.35", label=f"power {power}")
-    plots.label_axes(axes[-1], "excess over the median", "log(1/delta) - log 2", "relative")
+    plots.label_axes(
+        axes[-1], "excess over the median", "log(1/delta) - log 2", "quantile / median - 1"
+    )
     axes[-1].set(xscale="log", yscale="log")
     axes[-1].set_xticks([0.25, 0.5, 1.0, 2.0], ["0.25", "0.5", "1", "2"])
     axes[-1].tick_params(axis="x", which="minor", labelbottom=False)
     for cell in axes:
         cell.grid(alpha=0.25)
-        cell.legend(fontsize=8, frameon=False)
+        cell.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    plots.add_note(
+        figure,
+        f"lines: the quantile that a share delta of {records[0].config.num_seeds} runs exceeds; "
+        "bands: 95 % bootstrap intervals of it; T: outer steps; the powers are drawn at a free "
+        "height"
+        if records
+        else "",
+    )
     return figure

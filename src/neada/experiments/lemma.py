@@ -21,10 +21,15 @@ from neada.runs import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Up to which ratio of learning rates methods without nesting fail"
 WHERE = "Lemma 1"
+PAPER = (
+    "On f(x, y) = -y^2/2 + L x y - L^2 x^2/2 without noise, GDA does not converge for ratios r = "
+    "lr_y / lr_x up to L^2, and adaptive methods without nesting do not for r up to L. At the "
+    "border the gradient stays as it was. So every fixed ratio fails on some problem."
+)
 
 _L_RANGE, _R_RANGE = (0.1, 10.0), (0.003, 300.0)
 _POWER: dict[Family, float] = {"gda": 2.0, "adagrad": 1.0, "adam": 1.0, "amsgrad": 1.0}
@@ -220,6 +225,7 @@ def figure(records: Sequence[Record]) -> "Figure":
         num_columns=2,
         x_label="L",
         y_label="r = lr_y / lr_x",
+        panel_size=(4.0, 2.9),
         value_label="|grad_x| at the end / at the start",
         value_range=(-3.0, 3.0),
         ticks=[(-3.0, "<= 1/1000"), (0.0, "1"), (3.0, ">= 1000")],

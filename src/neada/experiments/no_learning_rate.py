@@ -21,17 +21,40 @@ import numpy as np
 
 from neada import plots
 from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
-from neada.experiments.robust_training import Runs, by_seed, divergences, last, train_into
+from neada.experiments.robust_training import (
+    Runs,
+    by_seed,
+    divergences,
+    last,
+    sample_note,
+    train_into,
+)
 from neada.runs import Run
 from neada.training import TrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Robust training over learning rates: who needs which"
 WHERE = "neada"
+PAPER = (
+    "The paper shows robust training with two learning rates of the adversary, and NeAda as the "
+    "less sensitive one. This is the library's own claim: its default adversary has no learning "
+    "rate at all and is not worse than the others over the whole range of theirs."
+)
+KNOWN = {
+    "no-learning-rate/lr-x-can-go-*": (
+        "DoG and DoWG begin with tiny steps, and these runs are too short for the steps to grow. "
+        "The last iterate is measured; an average of iterates, for which there are guarantees, is "
+        "not tried."
+    ),
+    "no-learning-rate/*": (
+        "A difference of a few points is within the noise of a small test set (a standard error of "
+        "about two points per run) unless several seeds agree on it."
+    ),
+}
 
 Name = Literal["default", "adam-15", "neada-adam", "tiada", "dog", "dowg"]
 _DEFAULT: Name = "default"
@@ -63,8 +86,6 @@ _MARGIN = 3.0
 """So many percentage points less are not called worse."""
 _T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 """The 95 % quantile of Student's t with 1, 2, ... degrees; the last one serves for more."""
-_STYLES = (1, 2, 0)
-"""Of the lines of lr_y: those that are far from black, which the default has."""
 # Gradient calls, seeds, and which lr_x and lr_y of the grid.
 _SCALES: dict[Scale, tuple[int, int, slice, slice]] = {
     "quick": (80, 1, slice(1, 3), slice(1, 2)),
@@ -288,7 +309,7 @@ def figure(records: Sequence[Record]) -> "Figure":
         plots.Panel(title, [*_lines(grid, name), *_beside(grid, name)])
         for name, title in _OTHERS.items()
     ]
-    panels.append(plots.Panel("default, no lr_y", [*_beside(grid, _DEFAULT), *_levels(grid)]))
+    panels.append(plots.Panel("default adversary", [*_beside(grid, _DEFAULT), *_levels(grid)]))
     drawn = plots.curves_figure(
         [panel for panel in panels if panel.curves],
         num_columns=4,
@@ -296,9 +317,15 @@ def figure(records: Sequence[Record]) -> "Figure":
         x_scale="log",
         y_label=f"accuracy under FGSM of {_EPS:g} (%)",
         y_scale="linear",
-        legend_columns=2,
+        legend_columns=1,
         legends="own",
-        panel_size=(3.4, 3.6),
+        panel_size=(2.6, 3.8),
+        note="; ".join(
+            [
+                sample_note(records, "images, at the end of the training"),
+                "beside TiAda the default is at the same multiples of its usual lr_x",
+            ]
+        ),
     )
     for axes in drawn.axes:
         axes.set_ylim(-3.0, 100.0)
@@ -309,11 +336,11 @@ def _lines(grid: _Grid, name: Name) -> list[plots.Curve]:
     rates_x, rates_y = _RATES[name]
     return [
         curve
-        for number, lr_y in zip(_STYLES, rates_y, strict=True)
+        for number, lr_y in enumerate(rates_y)
         for curve in _curve(
             f"lr_y = {lr_y:g}",
             [(lr_x, grid.runs(name, lr_x, lr_y)) for lr_x in rates_x],
-            plots.numbered_style(number),
+            plots.method_style(_OTHERS[name], number),
         )
     ]
 
@@ -321,8 +348,8 @@ def _lines(grid: _Grid, name: Name) -> list[plots.Curve]:
 def _beside(grid: _Grid, name: Name) -> list[plots.Curve]:
     """The default at the places of another method's rates."""
     places = zip(_RATES[name][0], _ADAM_X, strict=True)
-    style = {"color": "black", "linestyle": "-", "marker": "o", "linewidth": 2.0}
-    return _curve("default", [(lr_x, grid.runs(_DEFAULT, own)) for lr_x, own in places], style)
+    cells = [(lr_x, grid.runs(_DEFAULT, own)) for lr_x, own in places]
+    return _curve("default, no lr_y", cells, plots.method_style(_DEFAULT))
 
 
 def _levels(grid: _Grid) -> list[plots.Curve]:
@@ -330,11 +357,11 @@ def _levels(grid: _Grid) -> list[plots.Curve]:
     ends = (_ADAM_X[grid.places[0]], _ADAM_X[grid.places[-1]])
     return [
         curve
-        for number, (name, title) in enumerate(_FREE.items())
+        for name, title in _FREE.items()
         for curve in _curve(
             f"x by {title}, no lr_x",
             [(end, grid.runs(name, None)) for end in ends],
-            {**plots.numbered_style(number + 4), "marker": ""},
+            plots.method_style(title) | {"marker": ""},
         )
     ]
 

@@ -31,10 +31,15 @@ from neada.runs import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "A quadratic: who needs the right ratio of learning rates"
 WHERE = "Figure 1, Lemma 1"
+PAPER = (
+    "On f(x, y) = -y^2/2 + 2xy - 2x^2 without noise, Adam, AMSGrad and AdaGrad fail for ratios r = "
+    "lr_y / lr_x up to L = 2 and GDA up to L^2 = 4, as Lemma 1 predicts. The nested methods tend "
+    "to a stationary point at every ratio."
+)
 
 _L = 2.0
 _MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
@@ -214,4 +219,11 @@ def figure(records: Sequence[Record]) -> "Figure":
         for loop, words in (("released", "scripts' loop"), ("text", "paper's text"))
         for ratio, _ in _MAX_CALLS
     ]
-    return plots.curves_figure(panels, num_columns=4, y_label="|grad_x f|")
+    return plots.curves_figure(
+        panels,
+        num_columns=4,
+        y_label="|grad_x f|",
+        panel_size=(2.6, 2.6),
+        note="r = lr_y / lr_x; nested methods (NeAda) are drawn with the inner loop of the "
+        "released scripts in the upper row, with that of the paper's text in the lower one",
+    )

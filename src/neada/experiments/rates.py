@@ -156,20 +156,24 @@ def rate_panel(
     drawn = values(costs := np.geomspace(last / 100.0, last, 40))
     return plots.Panel(
         title,
-        [plots.Curve(*curve, plots.numbered_style(n)) for n, curve in enumerate(curves)],
+        [plots.Curve(*curve) for curve in curves],
         guides=[(law, costs, 0.75 * lowest * drawn / drawn[-1])],
     )
 
 
-def rate_figure(panels: Sequence[plots.Panel], num_columns: int, x_label: str) -> "Figure":
-    """Logarithmic panels, each with its own legend below."""
+def rate_figure(
+    panels: Sequence[plots.Panel], num_columns: int, x_label: str, note: str = ""
+) -> "Figure":
+    """Logarithmic panels with one legend, and a note below."""
+    slope = "the dotted line has the slope of the theory; its height is free"
     return plots.curves_figure(
         panels,
         num_columns=num_columns,
         y_label="error so far",
         x_label=x_label,
         x_scale="log",
-        legend_columns=2,
-        legends="own",
-        panel_size=(4.6, 4.6),
+        legend_columns=3,
+        panel_size=(10.2 / num_columns, 3.6),
+        over="groups of runs",
+        note="; ".join(filter(None, [slope, note])),
     )

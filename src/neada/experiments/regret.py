@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "PAPER",
     "TITLE",
     "WHERE",
     "Config",
@@ -48,6 +49,11 @@ __all__ = [
 
 TITLE = "Regret of Generalized AdaGrad"
 WHERE = "Theorem 4"
+PAPER = (
+    "On strongly convex losses Generalized AdaGrad with exponent alpha < 1 and any learning rate "
+    "has regret of order T^(1 - alpha). With alpha = 1 the regret is logarithmic, but the learning "
+    "rate must know the modulus and a bound of the gradients: at least G^2/(2 mu)."
+)
 
 _GRADIENT_BOUND, _MODULUS = 2.0, 1.0
 _SLOW = (0.25, 0.5, 0.75)
@@ -385,6 +391,8 @@ def figure(records: Sequence[Record]) -> "Figure":
         x_label="rounds T",
         x_scale="log",
         legend_columns=5,
+        panel_size=(4.6, 3.1),
+        same_y=True,
     )
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "over_calls",
     "panel",
     "quotient",
+    "sample_note",
     "train_into",
     "training",
 ]
@@ -45,8 +46,8 @@ Runs = Mapping[int, Record]
 """The runs of one method with one learning rate, by seed."""
 Method = Literal["gdmax", "neada"]
 METHODS: dict[Method, str] = {"gdmax": "Adam, 15 inner steps", "neada": "NeAda-Adam"}
-Lines = Mapping[tuple[str, int, bool], Runs]
-"""Runs by how they are drawn: the name, the number of the style, whether the line is dashed."""
+Lines = Mapping[str, Runs]
+"""Runs by the label of their line."""
 _BEGINNING, _END = 0.2, 0.95
 """The beginning of a run is its first fifth, the end its last twentieth, in gradient calls."""
 _POINTS = 60
@@ -58,25 +59,28 @@ def training(config: Any, **others: Any) -> TrainConfig:
 
     Args:
         config: Has the fields that both figures have.
-        others: Fields of the training that only one of them has.
+        others: Fields of the training that only one of them has, or that differ from the scripts'.
     """
+    usual: dict[str, Any] = {
+        "method": config.method,
+        "y_optimizer": "adam",
+        "inner_steps": 15 if config.method == "gdmax" else None,
+        "stop": "released",
+        "eval_samples": None,
+    }
     return TrainConfig(
         device="cpu",
-        method=config.method,
         x_optimizer="adam",
-        y_optimizer="adam",
-        inner_steps=15 if config.method == "gdmax" else None,
         lr_x=config.lr_x,
         lr_y=config.lr_y,
         gamma=config.gamma,
         batch_size=config.batch_size,
         max_calls=config.max_calls,
-        stop="released",
         stop_scale=config.stop_scale,
         eval_every=max(1, config.max_calls // config.num_evaluations),
         eval_clip=False,
         seed=config.seed,
-        **{"eval_samples": None, **others},
+        **(usual | others),
     )
 
 
@@ -220,6 +224,11 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     columns = [column for r in runs.values() if len((column := _column(r, name))[0])]
     if not columns:  # all diverged before the first row
         return np.empty(0), np.empty((0, 1))
+    evaluated = all("eval_samples" in row for r in runs.values() for row in r.rows if name in row)
+    if evaluated and len({len(c) for c, _ in columns}) == 1:
+        # Every point is a measurement of every run, at about the same calls.
+        calls, values = (np.stack(both, axis=1) for both in zip(*columns, strict=True))
+        return calls.mean(axis=1), values
     # Nothing is made up where a run has not been measured yet.
     begin = max(c[0] for c, _ in columns)
     end = max(begin, min(c[-1] for c, _ in columns))
@@ -298,19 +307,37 @@ def panel(
         levels: Horizontal lines to compare with, and their names.
     """
     curves = []
-    for (label, number, dashed), runs in lines.items():
+    for label, runs in lines.items():
         if runs:
             calls, values = over_calls(runs, column)
-            style = plots.numbered_style(number)
-            if dashed:
-                style |= {"linestyle": "--", "markerfacecolor": "white"}
-            curves.append(plots.Curve(label, calls, 100.0 * values if percent else values, style))
+            curves.append(plots.Curve(label, calls, 100.0 * values if percent else values))
     scale: Literal["log", "linear"] = "log" if logarithmic else "linear"
     return plots.Panel(title, curves, levels=levels, y_label=y_label, y_scale=scale)
 
 
-def figure_of(panels: Sequence[plots.Panel]) -> "Figure":
-    """The panels, two in a row, with one legend."""
-    return plots.curves_figure(
-        panels, num_columns=2, y_label="", legend_columns=2, panel_size=(4.2, 3.1)
+def sample_note(records: Sequence[Record], what: str) -> str:
+    """Words about the sample size of the points of a curve; empty if nothing was evaluated."""
+    sizes = sorted({rows[0] for r in records if (rows := r.column("eval_samples")).size})
+    number = " or ".join(f"{size:.0f}" for size in sizes)
+    return f"each point: accuracy on {number} {what}" if sizes else ""
+
+
+def figure_of(panels: Sequence[plots.Panel], records: Sequence[Record], what: str) -> "Figure":
+    """The panels, two in a row, with one legend.
+
+    Args:
+        panels: What is drawn.
+        records: The runs behind them.
+        what: What an accuracy is measured on, in plural.
+    """
+    drawn = plots.curves_figure(
+        panels,
+        num_columns=2,
+        y_label="",
+        legend_columns=2,
+        panel_size=(4.6, 3.1),
+        note=sample_note(records, what),
     )
+    for axes in drawn.axes:
+        axes.set_xlim(0.0, 1.02 * max(r.config.max_calls for r in records))
+    return drawn

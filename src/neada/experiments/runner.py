@@ -1,24 +1,29 @@
 """Run what is not there yet: on all cores, resumable, with the progress of the whole."""
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from neada.checks import check_choice, check_number, printable
 from neada.experiments import experiment as registry
 from neada.experiments.experiment import Scale, run_folder
-from neada.runs import Run, read_json, write_json
+from neada.runs import Run, locked, read_json, remove_drafts, write_json
+from neada.tables import REQUEST_FILE
 
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
 
-_REQUEST = "reproduction.json"
+_REQUEST = REQUEST_FILE
 _POLL_SECONDS = 0.2
+_MOST_SEEDS, _MOST_CALLS = 10**4, 10**12
 Report = Callable[[float, str], None]
 """Called with the part of all runs that is done, and the name of the experiment at work."""
 
@@ -76,15 +81,22 @@ def reproduce(
         jobs: How many processes.
         overwrite: Compute also what is there already.
         report: Called with the progress.
+
+    Raises:
+        ValueError: The folder is that of a single run, or another process writes in it.
     """
-    tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
-    out.mkdir(parents=True, exist_ok=True)
-    settings = {"scale": scale, "seeds": seeds, "max_calls": max_calls}
-    wanted = {*names, *_still_valid(last_request(out), settings)}
-    merged = [name for name in registry.names() if name in wanted]
-    write_json(out / _REQUEST, {"names": merged, **settings})
-    execute = _execute_here if jobs == 1 or len(tasks) <= 1 else _execute_in_processes
-    broken = execute(tasks, out, jobs, report or (lambda part, name: None))
+    if (out / "config.json").exists():
+        raise ValueError(f"{out} holds a run, not a reproduction: use another folder")
+    with locked(out):
+        for folder in (out, *(out / name for name in names)):
+            remove_drafts(folder)
+        tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
+        settings = {"scale": scale, "seeds": seeds, "max_calls": max_calls}
+        wanted = {*names, *_still_valid(last_request(out), settings)}
+        merged = [name for name in registry.names() if name in wanted]
+        write_json(out / _REQUEST, {"names": merged, **settings})
+        execute = _execute_here if jobs == 1 or len(tasks) <= 1 else _execute_in_processes
+        broken = execute(tasks, out, jobs, report or (lambda part, name: None))
     return Outcome(len(tasks) - len(broken), num_kept, redone, broken)
 
 
@@ -97,6 +109,7 @@ def pending(
     overwrite: bool,
 ) -> tuple[list[Task], list[tuple[str, str]], int]:
     """The runs to do, the folders that will be redone and why, and how many are kept."""
+    _check_request(list(names), scale, seeds, max_calls)
     tasks: list[Task] = []
     redone: list[tuple[str, str]] = []
     num_kept = 0
@@ -114,14 +127,40 @@ def pending(
 
 
 def last_request(out: Path) -> dict[str, Any] | None:
-    """What was asked of a folder last: names, scale, seeds, max_calls; None if it never was."""
+    """What was asked of a folder last: names, scale, seeds, max_calls; None if it never was.
+
+    Raises:
+        ValueError: The note of it has contents that `reproduce` does not write.
+    """
+    path = out / _REQUEST
     try:
-        content = read_json(out / _REQUEST)
-    except (OSError, ValueError):
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
+        request = {name: content.get(name) for name in ("names", "scale", "seeds", "max_calls")}
+        _check_request(**request)
+    except FileNotFoundError:
         return None
-    if not isinstance(content, dict) or "names" not in content:
-        return None
-    return {"max_calls": None, **content}
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not as `neada reproduce` writes it ({printable(str(error), 200)}): remove "
+            "it and reproduce again into the same folder, which keeps the runs that are finished"
+        ) from error
+    return request
+
+
+def _check_request(names: object, scale: object, seeds: object, max_calls: object) -> None:
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError("names must be a list of names of experiments")
+    if len(set(names)) < len(names):
+        raise ValueError("names has an experiment twice")
+    check_choice("scale", scale, registry.SCALES)
+    if seeds is not None:
+        check_number("seeds", seeds, most=_MOST_SEEDS, whole=True)
+    if max_calls is not None:
+        check_number("max_calls", max_calls, most=_MOST_CALLS, whole=True)
+    for name in names:
+        registry.configs(name, cast(Scale, scale), cast(Any, seeds), cast(Any, max_calls))
 
 
 def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
@@ -133,9 +172,11 @@ def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list
 
 def _do(task: Task, out: Path, progress: Callable[[float], None]) -> None:
     run = Run(run_folder(out, task.experiment, task.config))
-    run.start(asdict(task.config))
-    registry.make(task.experiment).run(task.config, run, progress)
-    run.seal()
+    with locked(run.folder):
+        remove_drafts(run.folder)
+        run.start(asdict(task.config))
+        registry.make(task.experiment).run(task.config, run, progress)
+        run.seal()
 
 
 def _execute_here(
@@ -203,7 +244,16 @@ def _prepare_worker(shares: Any) -> None:
     global _shares
     _shares = shares
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # the processes are the parallelism
+
+
+def _end_with_parent() -> None:
+    """Nobody is left to tell a worker to end when the parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _do_in_worker(number: int, task: Task, out: Path) -> None:

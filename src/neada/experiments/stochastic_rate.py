@@ -21,10 +21,15 @@ from neada.runs import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Samples for an accuracy, with noise"
 WHERE = "Theorem 3"
+PAPER = (
+    "NeAda-AdaGrad with t + 1 inner steps (criterion II), batches of eps^-2 samples for x and a "
+    "subroutine with error 1/k inside finds a point of accuracy eps after eps^-4 samples up to "
+    "logarithms. Growing batches would do as well."
+)
 
 _NUM_SEEDS: dict[Scale, int] = {"quick": 96, "standard": 192, "paper": 384}
 _SGD = "SGD 1/(mu k)"
@@ -258,7 +263,7 @@ def figure(records: Sequence[Record]) -> "Figure":
     for record in records:
         name, count, x_batch = case = _case(record)
         if (count, x_batch) == _PLAIN:
-            title = "t+1 steps, M = t+1: " + ("has the rate" if case in promised else "has it not")
+            title = f"t+1 steps, M = t+1, rate {'' if case in promised else 'not '}promised"
         else:
             title = "other steps, other batches"
             name += f", M = {x_batch}" if count == "t+1" else f", {count} steps"
@@ -266,7 +271,7 @@ def figure(records: Sequence[Record]) -> "Figure":
         panels.setdefault(title, []).append(curve)
     law = "sqrt(log samples) samples^(-1/4)"
     drawn = [rate_panel(title, law, _law, curves) for title, curves in panels.items()]
-    return rate_figure(drawn, 3, "samples")
+    return rate_figure(drawn, 3, "samples", "M: samples of an x gradient")
 
 
 def _law(samples: Array) -> Array:

@@ -3,9 +3,11 @@
 from neada.plots.curves import Curve, HeatMap, Panel, curves_figure, heat_maps_figure
 from neada.plots.images import contact_sheet
 from neada.plots.style import (
+    add_note,
     history_figure,
     label_axes,
     method_style,
+    method_styles,
     new_figure,
     numbered_style,
     save,
@@ -16,12 +18,14 @@ __all__ = [
     "Curve",
     "HeatMap",
     "Panel",
+    "add_note",
     "contact_sheet",
     "curves_figure",
     "heat_maps_figure",
     "history_figure",
     "label_axes",
     "method_style",
+    "method_styles",
     "new_figure",
     "numbered_style",
     "save",

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.plots.style import label_axes, method_style, new_figure, shared_legend
+from neada.plots.style import (
+    SMALLEST,
+    add_note,
+    label_axes,
+    method_styles,
+    new_figure,
+    shared_legend,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "HeatMap", "Panel", "curves_figure", "heat_maps_figure"]
 
 
-_SMALLEST, _LARGEST = 1e-17, 1e6
+_BAND = (0.1, 0.9)
 Scale = Literal["linear", "log"]
 
 
@@ -28,7 +35,8 @@ class Curve:
         label: The name in the legend.
         x: Where the numbers were taken.
         values: The numbers, shape (points,) or (points, seeds).
-        style: Of the line and its markers; by default that of the method with this name.
+        style: Of the line and its markers; by default that of the method with this name. Without a
+            line every number is a dot of its own.
     """
 
     label: str
@@ -46,16 +54,22 @@ class Panel:
         curves: What is drawn.
         guides: Reference lines: a label, and the values at the x of the first curve.
         levels: Horizontal lines: a label and a height.
-        y_label: Left of the panel, if it differs from the figure's.
+        x_label: Below the panel, if it differs from the figure's.
+        y_label: Left of the panel, likewise.
+        x_scale: Of its x axis, likewise.
         y_scale: Of its y axis, likewise.
+        x_ticks: Places on the x axis with words for them, instead of numbers.
     """
 
     title: str
     curves: Sequence[Curve]
     guides: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]] = ()
     levels: Sequence[tuple[str, float]] = ()
+    x_label: str | None = None
     y_label: str = ""
+    x_scale: Scale | None = None
     y_scale: Scale | None = None
+    x_ticks: Sequence[tuple[float, str]] = ()
 
 
 def curves_figure(
@@ -68,12 +82,16 @@ def curves_figure(
     y_scale: Scale = "log",
     legend_columns: int = 4,
     legends: Literal["shared", "own"] = "shared",
-    panel_size: tuple[float, float] = (3.6, 2.9),
+    panel_size: tuple[float, float] = (3.4, 2.8),
+    largest: float = 1e6,
+    same_y: bool = False,
+    over: str = "seeds",
+    note: str = "",
 ) -> "Figure":
-    """One panel beside the other: the mean over seeds, and their middle 80 % as a shade.
+    """One panel beside the other: the mean over seeds, and their middle 80 % as a band.
 
-    On a logarithmic axis the mean is geometric, an exact zero is drawn at 1e-17, and what is
-    beyond 1e6 leaves the panel through its upper edge.
+    On a logarithmic axis the mean is geometric, and an exact zero is drawn at 1e-17. Words below
+    the figure say what the lines and bands are.
 
     Args:
         panels: What is drawn.
@@ -85,57 +103,126 @@ def curves_figure(
         legend_columns: Entries in a row of a legend.
         legends: One below all panels, or one below each.
         panel_size: Width and height in inches.
+        largest: On a logarithmic axis, what is beyond it leaves the panel through its upper edge.
+        same_y: Whether all panels have the same y axis.
+        over: What the columns of the curves are, for the words below the figure.
+        note: Further words there.
     """
     figure, axes = new_figure(len(panels), num_columns, panel_size)
+    labels = [curve.label for panel in panels for curve in panel.curves]
     for number, (panel, cell) in enumerate(zip(panels, axes, strict=True)):
         scale = panel.y_scale or y_scale
+        own = [curve.label for curve in panel.curves]
+        styles = method_styles(labels if legends == "shared" else own)
         for offset, curve in enumerate(panel.curves):
-            _draw(cell, curve, scale, offset)
+            _draw(cell, curve, curve.style or styles[curve.label], scale, offset, largest)
         for label, x, y in panel.guides:
             cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2, label=label)
         for label, height in panel.levels:
-            cell.axhline(height, color="0.35", linestyle="-.", linewidth=1.0, label=label)
+            cell.axhline(height, color="0.35", linestyle=(0, (4, 2)), linewidth=1.0, label=label)
         label_axes(
-            cell, panel.title, x_label, panel.y_label or ("" if number % num_columns else y_label)
+            cell,
+            panel.title,
+            x_label if panel.x_label is None else panel.x_label,
+            panel.y_label or ("" if number % num_columns else y_label),
         )
-        cell.set_xscale(x_scale)
-        cell.set_yscale(scale)
-        if scale == "log":
-            cell.set_ylim(top=min(cell.get_ylim()[1], 3 * _LARGEST))
-        cell.grid(alpha=0.25)
-        if x_scale == "linear":
-            cell.locator_params(axis="x", nbins=5)
+        _set_scales(cell, panel.x_scale or x_scale, scale, largest)
+        if panel.x_ticks:
+            places, words = zip(*panel.x_ticks, strict=True)
+            cell.set_xticks(places, words, rotation=40, ha="right", rotation_mode="anchor")
+            cell.tick_params(axis="x", which="minor", bottom=False)
         if legends == "own":
             cell.legend(
                 fontsize=8,
                 ncols=legend_columns,
                 frameon=False,
+                handlelength=3.2,
                 loc="upper center",
-                bbox_to_anchor=(0.5, -0.16),
+                bbox_to_anchor=(0.5, -0.2),
             )
+    if same_y:
+        low, high = np.array([cell.get_ylim() for cell in axes]).T
+        for cell in axes:
+            cell.set_ylim(low.min(), high.max())
     if legends == "shared":
-        shared_legend(figure, axes, legend_columns)
+        beside = [label for panel in panels for label, *_ in panel.guides]
+        beside += [label for panel in panels for label, _ in panel.levels]
+        shared_legend(figure, axes, legend_columns, last=beside)
+    add_note(figure, "; ".join(filter(None, [_meaning(panels, y_scale, over), note])))
     return figure
 
 
-def _draw(axes: "Axes", curve: Curve, y_scale: Scale, offset: int) -> None:
+def _set_scales(axes: "Axes", x_scale: Scale, y_scale: Scale, largest: float) -> None:
+    axes.set_xscale(x_scale)
+    axes.set_yscale(y_scale)
+    if y_scale == "log" and axes.get_ylim()[1] > 2 * largest:
+        axes.set_ylim(top=2 * largest)
+    if x_scale == "linear":
+        axes.locator_params(axis="x", nbins=5)
+    if "linear" in (x_scale, y_scale):
+        axes.minorticks_on()
+    axes.grid(alpha=0.25)
+
+
+def _meaning(panels: Sequence[Panel], y_scale: Scale, over: str) -> str:
+    """What the lines and bands of a figure are; empty where there is one number at each place."""
+    counts, scales, zeros = set(), set(), False
+    for panel in panels:
+        scale = panel.y_scale or y_scale
+        for curve in panel.curves:
+            if _is_dots(curve.style):
+                continue
+            values = np.asarray(curve.values)
+            zeros |= scale == "log" and bool((values < SMALLEST).any())
+            if values.ndim == 2:
+                counts.add(values.shape[1])
+                scales.add(scale)
+    words = []
+    if max(counts, default=1) > 1:
+        mean = {"log": "geometric mean", "linear": "mean"}.get("".join(scales))
+        mean = mean or "mean (geometric on logarithmic axes)"
+        number = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
+        words.append(f"lines: {mean} over {number} {over}; bands: 10th to 90th percentile")
+    if zeros:
+        words.append(f"an exact zero is drawn at {SMALLEST:g}")
+    return "; ".join(words)
+
+
+def _is_dots(style: Mapping[str, Any] | None) -> bool:
+    return style is not None and style.get("linestyle") == "none"
+
+
+def _draw(
+    axes: "Axes",
+    curve: Curve,
+    style: Mapping[str, Any],
+    y_scale: Scale,
+    offset: int,
+    largest: float,
+) -> None:
     values = np.asarray(curve.values, dtype=float)
     values = values[:, None] if values.ndim == 1 else values
+    dots = _is_dots(style)
     if y_scale == "log":
-        values = np.clip(np.nan_to_num(values, nan=np.inf, posinf=1e300), _SMALLEST, 10 * _LARGEST)
+        # A line leaves the panel; a dot has to be seen.
+        top = largest if dots else 10 * largest
+        values = np.clip(np.nan_to_num(values, nan=np.inf, posinf=1e300), SMALLEST, top)
         middle = np.exp(np.log(values).mean(axis=1))
+        low, high = np.exp(np.quantile(np.log(values), _BAND, axis=1))
     else:
         middle = values.mean(axis=1)
-    style = curve.style or method_style(curve.label)
+        low, high = np.quantile(values, _BAND, axis=1)
     # Markers of different curves sit at different places, so that none hides another.
     many = (offset * max(1, len(middle) // 40), max(1, len(middle) // 5))
-    every = many if len(middle) > 20 else 1
+    every = many if len(middle) > 20 and not dots else 1
     axes.plot(
         curve.x, middle, label=curve.label, markevery=every, markersize=4.5, alpha=0.95, **style
     )
     if values.shape[1] > 1:
-        low, high = np.quantile(values, [0.1, 0.9], axis=1)
-        axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.12, lw=0)
+        axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.1, lw=0)
+        for edge in (low, high):  # tells apart bands that lie over each other
+            look = {"color": style["color"], "linestyle": style["linestyle"]}
+            axes.plot(curve.x, edge, **look, alpha=0.35, linewidth=0.5)
 
 
 @dataclass(frozen=True)
@@ -166,6 +253,8 @@ def heat_maps_figure(
     value_label: str,
     value_range: tuple[float, float],
     ticks: Sequence[tuple[float, str]] = (),
+    panel_size: tuple[float, float] = (3.3, 2.9),
+    note: str = "",
 ) -> "Figure":
     """Maps with one scale of colors, light to dark, which also reads in grey.
 
@@ -177,8 +266,12 @@ def heat_maps_figure(
         value_label: Beside the bar of colors.
         value_range: The numbers at the ends of the bar.
         ticks: Numbers on the bar with words for them, instead of plain numbers.
+        panel_size: Width and height in inches.
+        note: Words below the figure.
     """
-    figure, axes = new_figure(len(maps), num_columns, panel_size=(3.3, 2.9))
+    figure, axes = new_figure(len(maps), num_columns, panel_size)
+    from matplotlib.patheffects import withStroke
+
     image = None
     for number, (heat_map, cell) in enumerate(zip(maps, axes, strict=True)):
         image = cell.pcolormesh(
@@ -188,24 +281,27 @@ def heat_maps_figure(
             vmax=value_range[1],
             rasterized=True,
         )
-        for (label, x, y), (color, dash) in zip(
-            heat_map.lines, (("white", "-"), ("#FF8C42", "--"), ("white", ":")), strict=False
-        ):
-            cell.plot(x, y, color=color, linestyle=dash, linewidth=2.0, label=label)
+        for (label, x, y), (color, dash, edge) in zip(heat_map.lines, _OVER_MAPS, strict=False):
+            effects = [withStroke(linewidth=3.5, foreground=edge)]
+            cell.plot(*(x, y, dash), color=color, linewidth=1.8, label=label, path_effects=effects)
         cell.set_xscale("log")
         cell.set_yscale("log")
         cell.set_xlim(_edges(heat_map.x)[0], _edges(heat_map.x)[-1])
         cell.set_ylim(_edges(heat_map.y)[0], _edges(heat_map.y)[-1])
         label_axes(cell, heat_map.title, x_label, "" if number % num_columns else y_label)
-        if heat_map.lines:
-            cell.legend(fontsize=8, loc="lower right", facecolor="0.35", labelcolor="white")
     if image is not None:
         bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
         bar.set_label(value_label, fontsize=9)
         if ticks:
             bar.set_ticks([place for place, _ in ticks], labels=[words for _, words in ticks])
         bar.ax.tick_params(labelsize=8)
+    shared_legend(figure, axes)
+    add_note(figure, note)
     return figure
+
+
+# Color, dash and outline of lines that have to be seen on every color of a map and beside it.
+_OVER_MAPS = (("white", "-", "black"), ("#D7191C", "--", "white"), ("white", ":", "black"))
 
 
 def _edges(centers: NDArray[np.float64]) -> NDArray[np.float64]:

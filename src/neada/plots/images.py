@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.plots.style import label_axes, new_figure, numbered_style
+from neada.plots.style import label_axes, new_figure, numbered_style, shared_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,5 +86,5 @@ def _scatter(points: NDArray[Any], targets: NDArray[Any], title: str) -> "Figure
     axes.set_aspect("equal")
     axes.grid(alpha=0.25)
     label_axes(axes, title)
-    axes.legend(fontsize=9, frameon=True)
+    shared_legend(figure, [axes])
     return figure

@@ -1,12 +1,15 @@
 """What a report says, computed from the folder of a reproduction and from nothing else."""
 
+import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from neada import experiments, plots
+from neada.checks import check_number
 from neada.experiments import Claim, Record
 from neada.runs import Run
 
@@ -31,9 +34,12 @@ class Section:
         name: Its name on the command line.
         title: What is tried.
         where: Which part of the paper.
+        paper: What the paper says about it.
         about: The module's own description.
         claims: What was judged.
+        reasons: What is known of claims that fail, by patterns of their ids.
         figure: The SVG file, or None where nothing could be drawn.
+        thumbnail: The same as a small PNG.
         runs: The finished runs.
         missing: Labels of the runs that are not there, with the reason.
         environment: Versions and threads of the first run.
@@ -42,12 +48,28 @@ class Section:
     name: str
     title: str
     where: str
+    paper: str
     about: str
     claims: Sequence[Claim]
+    reasons: Mapping[str, str]
     figure: Path | None
+    thumbnail: bytes | None
     runs: Sequence[RunLine]
     missing: Sequence[tuple[str, str]]
     environment: dict[str, Any]
+
+    @property
+    def share(self) -> str:
+        """How many claims hold: "13/15 hold"."""
+        num_hold = sum(claim.verdict == "holds" for claim in self.claims)
+        return f"{num_hold}/{len(self.claims)} hold"
+
+    def known(self, claim: Claim) -> str:
+        """What is known of a claim that fails; empty if nothing is."""
+        fitting = (
+            words for pattern, words in self.reasons.items() if fnmatchcase(claim.id, pattern)
+        )
+        return next(fitting, "")
 
 
 def collect(out: Path, *, draw: bool = True) -> tuple[dict[str, Any], list[Section]]:
@@ -58,7 +80,7 @@ def collect(out: Path, *, draw: bool = True) -> tuple[dict[str, Any], list[Secti
         draw: Whether to draw the figures, next to the runs, as PNG and SVG.
 
     Raises:
-        ValueError: The folder is not one of `reproduce`.
+        ValueError: The folder is not one of `reproduce`, or what it holds cannot be judged.
     """
     request = experiments.last_request(out)
     if request is None:
@@ -75,26 +97,87 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
     environment: dict[str, Any] = {}
     for config in experiments.configs(name, **settings):
         run = Run(experiments.run_folder(out, name, config))
-        if trouble := run.trouble(asdict(config)):
-            missing.append((config.label, trouble))
+        try:
+            if trouble := run.trouble(asdict(config)):
+                raise ValueError(trouble)
+            record = Record(config, _rows(run))
+            line = RunLine(config.label, run.folder, _seconds(run), run.config())
+            environment = environment or _environment(run)
+        except ValueError as error:
+            missing.append((config.label, str(error)))
             continue
-        records.append(Record(config, run.rows()))
-        runs.append(RunLine(config.label, run.folder, run.seconds(), run.config()))
-        environment = environment or run.environment()
-    figure = None
-    if draw and records:
-        _, figure = plots.save(experiment.figure(records), out / name)
+        records.append(record)
+        runs.append(line)
+    figure = thumbnail = None
+    try:
+        claims = experiment.claims(records)
+        if draw and records:
+            picture, figure = plots.save(experiment.figure(records), out / name)
+            thumbnail = _thumbnail(picture)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the metrics below {out / name} are not what {name} writes "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}): "
+            f"remove that folder and reproduce {name} again"
+        ) from error
     return Section(
         name=name,
         title=experiment.TITLE,
         where=experiment.WHERE,
+        paper=experiment.PAPER,
         about=(experiment.__doc__ or "").strip(),
-        claims=experiment.claims(records),
+        claims=claims,
+        reasons=getattr(experiment, "KNOWN", {}),
         figure=figure,
+        thumbnail=thumbnail,
         runs=runs,
         missing=missing,
         environment=environment,
     )
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    rows = run.rows()
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("metrics.jsonl has a line that is no object")
+    return rows
+
+
+def _seconds(run: Run) -> float:
+    try:
+        seconds = run.seconds()
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ValueError("result.json has no seconds") from error
+    check_number("the seconds in result.json", seconds, strict=False)
+    return seconds
+
+
+def _environment(run: Run) -> dict[str, Any]:
+    """Versions and threads; a `ValueError` where the file is missing or has another shape."""
+    try:
+        found = run.environment()
+    except (OSError, ValueError) as error:
+        raise ValueError("environment.json is missing or cannot be read") from error
+    shape = {"python": str, "system": str, "cores": int | None, "threads": int, "packages": dict}
+    if not isinstance(found, dict) or not all(
+        isinstance(found.get(name), kind) for name, kind in shape.items()
+    ):
+        raise ValueError("environment.json has not what the run wrote")
+    return found
+
+
+_THUMBNAIL_PIXELS = 480
+
+
+def _thumbnail(picture: Path) -> bytes:
+    """A small copy of a PNG; drawing the figure anew would take ten times as long."""
+    from PIL import Image  # matplotlib, which wrote the file, needs it too
+
+    file = io.BytesIO()
+    with Image.open(picture) as image:
+        image.thumbnail((_THUMBNAIL_PIXELS, _THUMBNAIL_PIXELS))
+        image.save(file, "PNG")
+    return file.getvalue()
 
 
 _WIDTH = 46

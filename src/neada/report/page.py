@@ -1,148 +1,228 @@
-"""One HTML file that needs nothing else: no network, no script, no style sheet."""
+"""One HTML file that needs nothing else; its style is in `page.css`, its script in `page.js`."""
 
 import base64
-import html
+import hashlib
 import json
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from neada.experiments import Claim
+from neada.experiments import SCALE_WORDS, Claim
 from neada.report.content import RunLine, Section, measured_text, summary
+from neada.report.markup import Markup, element, join, raw_element
 
 __all__ = ["page"]
 
-_STYLE = """
-:root { --ink: #1c1c1c; --soft: #5a5a5a; --line: #d9d9d9; --paper: #fff; --band: #f5f5f2; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1rem; color: var(--ink); background: var(--paper);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.25rem; margin: 2.5rem 0 .25rem; }
-p, .soft { margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-a { color: #0b57a4; } img { width: 100%; height: auto; border: 1px solid var(--line); }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: .75rem 0; }
-th, td { text-align: left; vertical-align: top; padding: .35rem .5rem; }
-tr { border-bottom: 1px solid var(--line); } thead tr { border-bottom: 2px solid var(--ink); }
-td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.verdict { font-weight: 600; white-space: nowrap; }
-.holds { color: #00684a; } .fails { color: #b3261e; } .not-run { color: #6b6b6b; }
-details { margin: .75rem 0; } summary { cursor: pointer; }
-code { font-size: .85em; overflow-wrap: anywhere; } td.settings { min-width: 14rem; }
-nav a { margin-right: .9rem; white-space: nowrap; display: inline-block; padding: .15rem 0; }
-@media (max-width: 42rem) {
-  body { padding: .7rem; }
-  thead { display: none; }
-  tbody tr { display: block; padding: .5rem 0; }
-  td, td.number { display: block; text-align: left; padding: .1rem 0; white-space: normal; }
-  td.number, td.short { display: inline-block; margin-right: 1rem; }
-  td[data-name]::before { content: attr(data-name) ": "; color: var(--soft); }
-}
-@media print {
-  body { max-width: none; font-size: 10pt; } nav { display: none; }
-  h2 { break-after: avoid; } img, tr { break-inside: avoid; } a { color: inherit; }
-  details > * { display: none; }
-}
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e6; --soft: #a9a9a5; --line: #3c3c3a; --paper: #161615; --band: #20201e; }
-  a { color: #8ab8f0; } img { background: #fff; }
-  .holds { color: #5fcf9f; } .fails { color: #ff8a80; } .not-run { color: #a0a0a0; }
-}
-"""
-_MARKS = {"holds": "✓ holds", "fails": "✗ fails", "not run": "○ not run"}
+_VERDICTS = {"fails": ("✗", "fail"), "not run": ("○", "not run"), "holds": ("✓", "hold")}
+"""In the order of a section: a sign, and the word for several claims."""
+_UNKNOWN = "Why is not known; what was measured is below."
 
 
 def page(out: Path, request: dict[str, Any], sections: Sequence[Section]) -> str:
     """The report as one HTML page; raw files are linked relative to the folder."""
     claims = [claim for section in sections for claim in section.claims]
-    settings = {"seeds": request["seeds"], "gradient calls per run": request["max_calls"]}
-    chosen = "".join(f", {n} {what}" for what, n in settings.items() if n is not None)
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>neada: the paper judged ({_safe(request['scale'])})</title>",
-        f"<style>{_STYLE}</style></head><body>",
-        "<h1>neada: the paper judged</h1>",
-        f"<p><strong>{_safe(summary(claims))}</strong> at scale {_safe(request['scale'])}{chosen}. "
-        "A claim that fails is a result: the measurement does not support the sentence.</p>",
-        "<nav>",
-        *(_link(section) for section in sections),
-        "</nav>",
-        _claims_table(claims, in_full=False),
-        *(_section(out, section) for section in sections),
-        "</body></html>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _link(section: Section) -> str:
-    num_hold = sum(claim.verdict == "holds" for claim in section.claims)
-    words = f"{section.name} {num_hold}/{len(section.claims)}"
-    return f'<a href="#{_safe(section.name)}">{_safe(words)}</a>'
-
-
-def _claims_table(claims: Sequence[Claim], in_full: bool = True) -> str:
-    rows = [
-        "<tr>"
-        f'<td class="verdict {c.verdict.replace(" ", "-")}">{_MARKS[c.verdict]}</td>'
-        f"<td>{_safe(c.sentence)}{_small_print(c) if in_full else ''}</td>"
-        f'<td class="number" data-name="measured">{_safe(measured_text(c))}</td>'
-        f'<td class="short" data-name="expected">{_safe(c.expectation)}</td>'
-        f'<td class="number" data-name="seeds">{c.seeds}</td>'
-        f'<td class="short" data-name="where">{_safe(c.where)}</td>'
-        "</tr>"
-        for c in claims
-    ]
-    head = "".join(
-        f"<th>{word}</th>"
-        for word in ("verdict", "claim", "measured", "expected", "seeds", "where")
+    style, script = _file("page.css"), _file("page.js")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_fingerprint(style)}'; "
+        f"script-src '{_fingerprint(script)}'; base-uri 'none'; form-action 'none'"
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"neada: {summary(claims)} ({request['scale']})"),
+        raw_element("style", style),
+    )
+    body = element(
+        "body",
+        element(
+            "main",
+            element("h1", "neada: the paper judged"),
+            element("p", f"{summary(claims)}.", class_="message"),
+            _scale(request),
+            _failing(sections),
+            _cards(sections),
+            _filter(sections),
+            *(_section(out, section) for section in sections),
+        ),
+        raw_element("script", script),
+    )
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _small_print(claim: Claim) -> str:
-    note = f" · {_safe(claim.note)}" if claim.note else ""
-    return f"<div class=soft><code>{_safe(claim.id)}</code>{note}</div>"
+def _file(name: str) -> str:
+    return resources.files("neada.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _section(out: Path, section: Section) -> str:
-    seconds = sum(line.seconds for line in section.runs)
-    parts = [
-        f'<h2 id="{_safe(section.name)}">{_safe(section.title)}</h2>',
-        f'<p class="soft">{_safe(section.where)} · <code>neada reproduce '
-        f"{_safe(section.name)}</code> · {len(section.runs)} runs, {seconds:.1f} s</p>",
-        f"<p>{_safe(section.about)}</p>",
-    ]
-    if section.figure is not None:
-        image = base64.b64encode(section.figure.read_bytes()).decode()
-        parts.append(
-            f'<img alt="Figure of {_safe(section.name)}" src="data:image/svg+xml;base64,{image}">'
+def _fingerprint(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _scale(request: dict[str, Any]) -> Markup:
+    chosen = {"seeds": request["seeds"], "gradient calls per run": request["max_calls"]}
+    others = [f"{number} {what}" for what, number in chosen.items() if number is not None]
+    instead = f" Here with {' and '.join(others)} instead of the scale's." if others else ""
+    return element(
+        "p",
+        element("strong", f"Scale {request['scale']}"),
+        f": {SCALE_WORDS[request['scale']]}{instead} A claim that fails is a result: the "
+        "measurement does not support the sentence.",
+    )
+
+
+def _failing(sections: Sequence[Section]) -> Markup | None:
+    failing = [(s, f) for s in sections if (f := [c for c in s.claims if c.verdict == "fails"])]
+    if not failing:
+        return None
+    num = sum(len(claims) for _, claims in failing)
+    counts, parts = [], []
+    for section, claims in failing:
+        link = _anchor(section.name)
+        counts.append(join([element("a", section.name, href=link), f" {len(claims)}"]))
+        title = element("a", section.title, href=link)
+        parts.append(element("h3", title, f" · {len(claims)} of {len(section.claims)}"))
+        by_reason: dict[str, list[Claim]] = {}
+        for claim in claims:
+            by_reason.setdefault(section.known(claim), []).append(claim)
+        for known, group in by_reason.items():
+            reason = [element("strong", "What is known: "), known] if known else [_UNKNOWN]
+            parts += [element("p", *reason, class_="known"), _claims_table(group)]
+    heading = element("h2", "The claim that fails" if num == 1 else f"The {num} claims that fail")
+    return element("section", heading, element("p", join(counts, " · ")), *parts, id="failing")
+
+
+def _cards(sections: Sequence[Section]) -> Markup:
+    cards = []
+    for section in sections:
+        image = section.thumbnail and element(
+            "img", alt="", src=_data("image/png", section.thumbnail)
         )
-    parts.append(_claims_table(section.claims))
-    if section.missing:
-        words = "; ".join(f"{label} ({why})" for label, why in section.missing)
-        parts.append(f"<p><strong>Runs that are not there:</strong> {_safe(words)}</p>")
-    parts.append(_runs_table(out, section.runs))
-    parts.append(f'<p class="soft">{_safe(_environment_line(section.environment))}</p>')
-    return "\n".join(parts)
+        words = [element("strong", section.name), section.share]
+        where = element("span", section.where, class_="soft")
+        cards.append(element("li", element("a", image, *words, where, href=_anchor(section.name))))
+    return element(
+        "section",
+        element("h2", "The experiments"),
+        element("ul", *cards, class_="cards"),
+        id="experiments",
+    )
 
 
-def _runs_table(out: Path, runs: Sequence[RunLine]) -> str:
+def _filter(sections: Sequence[Section]) -> Markup:
+    """The search; it is of use with the script only, which shows it."""
+    verdicts = [element("option", verdict, value=verdict) for verdict in _VERDICTS]
+    names = [element("option", section.name, value=section.name) for section in sections]
+    fields = {
+        "Words": element("input", type="search", name="words", autocomplete="off"),
+        "Verdict": element("select", element("option", "all", value=""), *verdicts, name="verdict"),
+        "Experiment": element(
+            "select", element("option", "all", value=""), *names, name="experiment"
+        ),
+    }
+    labels = [element("label", name, field) for name, field in fields.items()]
+    button = element("button", "Clear", type="reset")
+    return join(
+        [
+            element("form", *labels, button, id="filter", role="search", hidden=True),
+            element("p", id="shown", class_="soft", role="status", aria_live="polite", hidden=True),
+        ]
+    )
+
+
+def _section(out: Path, section: Section) -> Markup:
+    folded = []
+    for verdict, (sign, word) in _VERDICTS.items():
+        claims = [claim for claim in section.claims if claim.verdict == verdict]
+        if claims:
+            words = element(
+                "summary", f"{sign} {len(claims)} {word}", class_=f"verdict {_class(verdict)}"
+            )
+            table = _claims_table(claims, in_full=True)
+            is_open = verdict == "fails"
+            folded.append(element("details", words, table, class_="claims", open=is_open))
+    figure = section.figure and element(
+        "img",
+        alt=f"Figure of {section.name}: {section.title}",
+        src=_data("image/svg+xml", section.figure.read_bytes()),
+    )
+    seconds = sum(line.seconds for line in section.runs)
+    facts = f" · {section.share} · {len(section.runs)} runs, {seconds:.1f} s"
+    missing = "; ".join(f"{label} ({why})" for label, why in section.missing)
+    return element(
+        "section",
+        element("h2", section.title),
+        element(
+            "p", f"{section.where} · ", element("code", f"neada reproduce {section.name}"), facts,
+            class_="soft",
+        ),
+        figure,
+        element("p", element("strong", "What the paper says: "), section.paper),
+        *folded,
+        missing and element("p", element("strong", "Runs that are not there: "), missing),
+        element(
+            "details",
+            element("summary", "How it is tried here; settings, times, raw numbers, environment"),
+            *(element("p", text) for text in section.about.split("\n\n")),
+            _runs_table(out, section.runs),
+            element("p", _environment_line(section.environment), class_="soft"),
+            class_="settings",
+        ),
+        id=section.name,
+        class_="experiment",
+        data_words=f"{section.name} {section.title}",
+    )  # fmt: skip
+
+
+def _claims_table(claims: Sequence[Claim], in_full: bool = False) -> Markup:
+    """Claims with their numbers; those in full are searched, and links lead to them."""
+    rows = []
+    for claim in claims:
+        name = element("code", claim.id)
+        if not in_full:
+            name = element("a", name, href=_anchor(claim.id))
+        note = f" · {claim.note}" if claim.note else None
+        attributes = {"id": claim.id, "data_verdict": claim.verdict} if in_full else {}
+        rows.append(
+            element(
+                "tr",
+                element("td", claim.sentence, element("div", name, note, class_="soft")),
+                element("td", measured_text(claim), class_="number", data_name="measured"),
+                element("td", claim.expectation, class_="short", data_name="expected"),
+                element("td", claim.seeds, class_="number", data_name="seeds"),
+                element("td", claim.where, class_="short", data_name="where"),
+                **attributes,
+            )
+        )
+    return _table(
+        {"claim": "", "measured": "number", "expected": "", "seeds": "number", "where": ""}, rows
+    )
+
+
+def _runs_table(out: Path, runs: Sequence[RunLine]) -> Markup:
     rows = []
     for line in runs:
-        link = (line.folder / "metrics.jsonl").relative_to(out).as_posix()
-        settings = json.dumps(line.config, default=str)
+        raw = quote((line.folder / "metrics.jsonl").relative_to(out).as_posix())
         rows.append(
-            f"<tr><td>{_safe(line.label)}</td>"
-            f'<td class="settings"><code>{_safe(settings)}</code></td>'
-            f'<td class="number" data-name="seconds">{line.seconds:.1f}</td>'
-            f'<td><a href="{_safe(link)}">metrics.jsonl</a></td></tr>'
+            element(
+                "tr",
+                element("td", line.label),
+                element("td", element("code", json.dumps(line.config, default=str))),
+                element("td", f"{line.seconds:.1f}", class_="number", data_name="seconds"),
+                element("td", element("a", "metrics.jsonl", href=raw)),
+            )
         )
-    return (
-        "<details><summary>Settings, times and raw numbers</summary><table><thead><tr>"
-        "<th>run</th><th>settings</th><th>seconds</th><th>raw</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></details>"
-    )
+    return _table({"run": "", "settings": "", "seconds": "number", "raw": ""}, rows)
+
+
+def _table(columns: dict[str, str], rows: Sequence[Markup]) -> Markup:
+    """A table; the columns have a class each."""
+    cells = [
+        element("th", name, scope="col", class_=kind or None) for name, kind in columns.items()
+    ]
+    return element("table", element("thead", element("tr", *cells)), element("tbody", *rows))
 
 
 def _environment_line(environment: dict[str, Any]) -> str:
@@ -151,9 +231,17 @@ def _environment_line(environment: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
     return (
         f"Python {environment['python']}, {packages}; {environment['system']}, "
-        f"{environment['cores']} cores, {environment['threads']} thread(s) per run"
+        f"{environment.get('cores')} cores, {environment['threads']} thread(s) per run"
     )
 
 
-def _safe(text: object) -> str:
-    return html.escape(str(text))
+def _anchor(name: str) -> str:
+    return f"#{quote(name)}"
+
+
+def _class(verdict: str) -> str:
+    return verdict.replace(" ", "-")
+
+
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -144,16 +144,24 @@ class MinimaxResult:
         """The history as arrays."""
         return self.history.to_numpy()
 
-    def plot(self, tol: float | None = None) -> Any:
+    def plot(self, tol: float | None = None, title: str = "") -> Any:
         """A matplotlib figure of both norms against the calls; save it with `savefig`.
+
+        Above it stands how the solve ended and after how many calls, below it what that means.
 
         Args:
             tol: Where a tolerance is drawn, if not at the one that was asked for.
+            title: A line above that, such as the name of the problem or of the method.
         """
         from neada.plots import history_figure  # upwards, so that solving needs no matplotlib
 
-        title = f"{_status_words(self.status)} after {self.total_calls} calls"
-        return history_figure(self.to_numpy(), self.tol if tol is None else tol, title)
+        end = f"{_status_words(self.status)} after {self.total_calls} calls"
+        return history_figure(
+            self.to_numpy(),
+            self.tol if tol is None else tol,
+            f"{title}\n{end}" if title else end,
+            self.message if isinstance(self.message, str) else "",
+        )
 
 
 class Multipliers(NamedTuple):
