@@ -1,6 +1,9 @@
 # Every target makes its own .venv when there is none; nothing is installed outside it.
 PYTHON ?= python3
 JOBS ?= 2
+# Of `make campaign`: short or full, and where its random numbers begin.
+LENGTH ?= short
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 # Two stamps: what `make demo` needs, and on top of it the tools for tests, types and docs.
@@ -10,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c co
 # One torch thread per worker: two workers on two cores are faster than two threads each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow lint docs dist bench clean
+.PHONY: demo test test-slow campaign lint docs dist bench clean
 
 demo: $(READY_DEMO)
 	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
@@ -22,6 +25,11 @@ test: lint
 test-slow: $(READY)
 	$(PYTEST) -n $(JOBS) -q -m "slow or not slow" --cov --no-cov-on-fail \
 	  --cov-report=markdown:docs/coverage.txt
+
+# Faults on purpose (docs/reliability.md); WRITE=docs/reliability.md puts the table into the page.
+campaign: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m campaigns --length $(LENGTH) --seed $(SEED) \
+	  $(if $(WRITE),--write $(WRITE))
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -37,15 +45,16 @@ docs: $(READY)
 dist: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python .ci/package.py
 
+# Numbers to benchmarks/results, pages to docs; the races and the estimators take hours.
 bench: $(READY)
-	$(BIN)/python benchmarks/startup.py --write docs/benchmarks-startup.md
-	$(BIN)/python benchmarks/optimizer_steps.py --write docs/benchmarks.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 \
-	  --write docs/benchmarks-minimax.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write docs/benchmarks-figures.md
-	$(BIN)/python benchmarks/batches.py --write docs/benchmarks-batches.md
-	$(BIN)/python benchmarks/robust_steps.py --write docs/benchmarks-robust.md
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write docs/benchmarks-ranks.md
+	$(BIN)/python benchmarks/startup.py --write
+	$(BIN)/python benchmarks/optimizer_steps.py --write
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 --write
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write
+	$(BIN)/python benchmarks/batches.py --write
+	$(BIN)/python benchmarks/robust_steps.py --write
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write
+	$(BIN)/python benchmarks/summary.py --write
 
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/gallery .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis \

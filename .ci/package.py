@@ -78,9 +78,11 @@ def build() -> Path:
     (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    source = {path.relative_to(ROOT / "src").as_posix() for path in ROOT.glob("src/neada/**/*.py")}
+    kinds = ("py", "typed", "css", "js")
+    paths = [path for kind in kinds for path in ROOT.glob(f"src/neada/**/*.{kind}")]
+    source = {path.relative_to(ROOT / "src").as_posix() for path in paths}
     metadata = {name for name in names if ".dist-info/" in name}
-    check(set(names) - metadata == source | {"neada/py.typed"}, "the wheel is not src/neada")
+    check(set(names) - metadata == source, "the wheel is not src/neada")
     with tarfile.open(sdist) as archive:
         parts = {name.split("/")[1] for name in archive.getnames()}
     for part in ("src", "tests", "docs", "examples", ".ci", ".github", "README.md", "LICENSE"):

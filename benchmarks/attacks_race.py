@@ -1,7 +1,7 @@
 """The ensemble of attacks against AutoAttack of torchattacks: accuracy and time.
 
     python benchmarks/attacks_race.py [--images N] [--models NAMES] [--runs DIR] [--quick]
-                                      [--write FILE]
+                                      [--write [FOLDER]] [--render]
 
 Both attack the same images of the same networks, one right after the other, on one thread; times
 are those of the processor. AutoAttack is "standard" (APGD-CE, targeted APGD-DLR, targeted FAB,
@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pages
 import torch
 from torch import Tensor, nn
 
@@ -143,18 +144,65 @@ def has_torchattacks() -> bool:
     return importlib.util.find_spec("torchattacks") is not None
 
 
-def page(found: dict[str, dict[str, Measured]], quick: bool) -> str:
+def measure_all(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What every way left of every network, by their names."""
+    names = list(MODELS) if arguments.models is None else arguments.models.split(";")
+    if arguments.quick:
+        names = names[:1]
+    elif "NEADA_DATA" not in os.environ:
+        names = [name for name in names if MODELS[name].data != "mnist"]
+        print("NEADA_DATA is not set: without MNIST", file=sys.stderr)
+    num_images = 20 if arguments.quick else arguments.images
+    found = results(names, num_images, arguments.runs, arguments.quick)
+    networks = {
+        name: {way: dataclasses.asdict(measured) for way, measured in ways.items()}
+        for name, ways in found.items()
+    }
+    return {"quick": arguments.quick, "networks": networks}
+
+
+def read_networks(numbers: dict[str, Any]) -> dict[str, dict[str, Measured]]:
+    """The networks of a record."""
+    return {
+        name: {way: Measured(**measured) for way, measured in ways.items()}
+        for name, ways in numbers["networks"].items()
+    }
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """The accuracy above AutoAttack's, and the speed on the last network."""
+    compared = [ways for ways in read_networks(numbers).values() if THEIRS in ways]
+    if not compared:
+        return []
+    above = max((w[OURS].num_right - w[THEIRS].num_right) / w[OURS].num_images for w in compared)
+    faster = compared[-1][THEIRS].seconds / compared[-1][OURS].seconds
+    return [
+        pages.Headline(
+            "accuracy that the ensemble of attacks leaves above AutoAttack, in points",
+            100 * above,
+            "at most",
+            100 * MOST_ABOVE,
+            ".1f",
+        ),
+        pages.Headline(
+            "the ensemble on MNIST, times as fast as AutoAttack", faster, "at least", LEAST_FASTER
+        ),
+    ]
+
+
+def render(record: pages.Record) -> str:
     """The tables in Markdown, with what was asked for."""
     lines = [
         "# The ensemble of attacks against AutoAttack",
         "",
-        "Written by `benchmarks/attacks_race.py`. Accuracy under attacks of size "
+        f"{pages.opening(record, 'attacks_race')} Accuracy under attacks of size "
         f"{EPS:g} (linf) in %, seconds of one processor, how many times as fast as AutoAttack of "
         'torchattacks with 100 steps. "All queries": Square does not end early.',
         "",
         "| network | images | attack | clean | attacked | seconds | times as fast |",
         "|---|---|---|---|---|---|---|",
     ]
+    found = read_networks(record.numbers)
     for name, ways in found.items():
         for way, measured in ways.items():
             shares = [n / measured.num_images for n in (measured.num_clean, measured.num_right)]
@@ -165,29 +213,24 @@ def page(found: dict[str, dict[str, Measured]], quick: bool) -> str:
                 f"{100 * shares[1]:.1f} | {measured.seconds:.1f} | {ratio} |"
             )
     lines.append("")
-    compared = [ways for ways in found.values() if THEIRS in ways]
-    if not compared:
+    if not (heads := headlines(record.numbers)):
         lines.append("torchattacks is not installed, so there is nothing to compare with.")
     else:
-        above = max(
-            (w[OURS].num_right - w[THEIRS].num_right) / w[OURS].num_images for w in compared
-        )
-        verdict = "met" if above <= MOST_ABOVE else "missed"
-        lines.append(
-            f"Accuracy above AutoAttack's: at most {100 * above:.1f} points, asked for "
-            f"{100 * MOST_ABOVE:g}: **{verdict}**."
-        )
-        last = compared[-1]
-        ratio_of_last = last[THEIRS].seconds / last[OURS].seconds
-        verdict = "met" if ratio_of_last >= LEAST_FASTER else "missed"
-        lines.append(
-            f"Times as fast on the last network: {ratio_of_last:.2f}, asked for {LEAST_FASTER:g} "
-            f"on MNIST: **{verdict}**. With all queries of Square, as AutoAttack has them: "
-            f"{last[THEIRS].seconds / last[ALL_QUERIES].seconds:.2f}."
-        )
-    if quick:
+        above, faster = heads
+        last = [ways for ways in found.values() if THEIRS in ways][-1]
+        lines += [
+            f"Accuracy above AutoAttack's: at most {above.value:.1f} points, asked for "
+            f"{above.limit:g}: **{'met' if above.is_met else 'missed'}**.",
+            f"Times as fast on the last network: {faster.value:.2f}, asked for {faster.limit:g} "
+            f"on MNIST: **{'met' if faster.is_met else 'missed'}**. With all queries of Square, as "
+            f"AutoAttack has them: {last[THEIRS].seconds / last[ALL_QUERIES].seconds:.2f}.",
+        ]
+    if record.numbers["quick"]:
         lines.append("A quick run: 3 steps, 5 queries; the numbers mean nothing.")
     return "\n".join(lines) + "\n"
+
+
+BENCHMARK = pages.Benchmark("attacks_race", "benchmarks-attacks.md", measure_all, render, headlines)
 
 
 def main() -> None:
@@ -197,23 +240,13 @@ def main() -> None:
     parser.add_argument("--models", help="some of " + "; ".join(MODELS) + ", with ; between")
     parser.add_argument("--runs", type=Path, help="keep networks and measurements there")
     parser.add_argument("--quick", action="store_true", help="a few images, a few steps")
-    parser.add_argument("--write", type=Path, help="write the page into a file")
-    arguments = parser.parse_args()
+    arguments = pages.parse(parser)
     if arguments.images < 1:
         parser.error("--images must be at least 1")
-    names = list(MODELS) if arguments.models is None else arguments.models.split(";")
-    if unknown := set(names) - set(MODELS):
+    if unknown := set((arguments.models or "").split(";")) - {"", *MODELS}:
         parser.error(f"--models: there is no {', '.join(sorted(unknown))}")
-    if arguments.quick:
-        names, arguments.images = names[:1], 20
-    elif "NEADA_DATA" not in os.environ:
-        names = [name for name in names if MODELS[name].data != "mnist"]
-        print("NEADA_DATA is not set: without MNIST", file=sys.stderr)
     torch.set_num_threads(1)
-    text = page(results(names, arguments.images, arguments.runs, arguments.quick), arguments.quick)
-    print(text)
-    if arguments.write is not None:
-        arguments.write.write_text(text)
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

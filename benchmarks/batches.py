@@ -1,6 +1,6 @@
 """Time of an epoch of `Batches` against torch's DataLoader over the same tensors, in the same run.
 
-    python benchmarks/batches.py [--rounds N] [--quick] [--write FILE]
+    python benchmarks/batches.py [--rounds N] [--quick] [--write [FOLDER]] [--render]
 
 Machines are noisy, so no time stands alone: in every round all ways are timed one right after the
 other, and what is reported is the median over rounds of the ratio within a round. Every way
@@ -8,14 +8,13 @@ shuffles, and yields inputs, targets and indices. An epoch of `Batches` includes
 """
 
 import argparse
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pages
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
@@ -75,7 +74,7 @@ def seconds(epoch: Iterable[object]) -> float:
     return time.perf_counter() - begin
 
 
-def measure(size: Size, rounds: int) -> tuple[float, dict[str, float]]:
+def timed(size: Size, rounds: int) -> tuple[float, dict[str, float]]:
     """Median seconds of an epoch of ours, and how many times as long the others take."""
     epochs = ways(size)
     times: dict[str, list[float]] = {name: [] for name in epochs}
@@ -96,16 +95,28 @@ def measure(size: Size, rounds: int) -> tuple[float, dict[str, float]]:
     return statistics.median(own), ratios
 
 
-def table(rounds: int, sizes: list[Size]) -> str:
-    """Run everything and write it as a Markdown page."""
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Medians of every size."""
+    rounds, sizes = arguments.rounds, SIZES
+    if arguments.quick:
+        rounds, sizes = 1, [size._replace(num_samples=size.num_samples // 10) for size in SIZES]
+    rows = []
+    for size in sizes:
+        own, ratios = timed(size, rounds)
+        rows.append({**size._asdict(), "seconds": own, "ratios": ratios})
+    return {"rounds": rounds, "rows": rows}
+
+
+def render(record: pages.Record) -> str:
+    """The page."""
+    rounds, rows = record.numbers["rounds"], record.numbers["rows"]
     lines = [
         "# Benchmarks: batches",
         "",
-        "Written by `benchmarks/batches.py`. An epoch of `Batches` against torch's `DataLoader` "
+        f"{pages.opening(record, 'batches')} An epoch of `Batches` against torch's `DataLoader` "
         f"over the same tensors in memory, batches of {BATCH_SIZE}, shuffled: the median over "
         f"{rounds} rounds of (time of the loader) / (time of `Batches` in the same round), so "
-        f"above 1 is faster than torch. {torch.get_num_threads()} threads, {platform.machine()}, "
-        f"torch {torch.__version__}, Python {platform.python_version()}.",
+        "above 1 is faster than torch.",
         "",
         f"Target: at least {TARGET:g} against the usual loader (`TensorDataset`, `shuffle=True`); "
         "below it the number is in bold. The last column is a loader that indexes whole batches "
@@ -114,19 +125,26 @@ def table(rounds: int, sizes: list[Size]) -> str:
         f"| data | `Batches`, ms per epoch | {USUAL} | {WHOLE} |",
         "|---|---|---|---|",
     ]
-    missed = 0
-    for size in sizes:
-        own, ratios = measure(size, rounds)
-        is_bad = ratios[USUAL] < TARGET
-        missed += is_bad
-        usual = f"**{ratios[USUAL]:.1f}**" if is_bad else f"{ratios[USUAL]:.1f}"
-        shape = " x ".join(map(str, size.shape))
+    for row in rows:
+        ratio = row["ratios"][USUAL]
+        usual = f"**{ratio:.1f}**" if ratio < TARGET else f"{ratio:.1f}"
+        shape = " x ".join(map(str, row["shape"]))
         lines.append(
-            f"| {size.name}, {size.num_samples:,} of {shape} | {1e3 * own:.2f} | {usual} | "
-            f"{ratios[WHOLE]:.1f} |"
+            f"| {row['name']}, {row['num_samples']:,} of {shape} | {1e3 * row['seconds']:.2f} "
+            f"| {usual} | {row['ratios'][WHOLE]:.1f} |"
         )
-    lines += ["", f"Targets missed in this run: {missed}.", ""]
-    return "\n".join(lines)
+    missed = sum(row["ratios"][USUAL] < TARGET for row in rows)
+    return "\n".join([*lines, "", f"Targets missed in this run: {missed}.", ""])
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """The smallest ratio."""
+    slowest = min(row["ratios"][USUAL] for row in numbers["rows"])
+    what = "`Batches` in memory, times as fast as torch's `DataLoader`"
+    return [pages.Headline(what, slowest, "at least", TARGET, ".1f")]
+
+
+BENCHMARK = pages.Benchmark("batches", "benchmarks-batches.md", measure, render, headlines)
 
 
 def main() -> None:
@@ -135,17 +153,10 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one round of a tenth, to see that it runs"
     )
-    parser.add_argument("--write", type=Path, help="also write the page to this file")
-    arguments = parser.parse_args()
+    arguments = pages.parse(parser)
     if arguments.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {arguments.rounds}")
-    if arguments.quick:
-        page = table(1, [size._replace(num_samples=size.num_samples // 10) for size in SIZES])
-    else:
-        page = table(arguments.rounds, SIZES)
-    print(page)
-    if arguments.write is not None:
-        arguments.write.write_text(page)
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

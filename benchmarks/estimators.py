@@ -1,15 +1,19 @@
-"""Estimators against plain models and other packages on the data that scikit-learn brings."""
+"""Estimators against plain models and other packages on the data that scikit-learn brings.
+
+    python benchmarks/estimators.py [--quick] [--write [FOLDER]] [--render]
+
+Rows of other packages that are not installed say so.
+"""
 
 import argparse
-import json
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pages
 import torch
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -22,7 +26,6 @@ from neada import attacks
 from neada.estimators import RobustClassifier, RobustRegressor
 
 L2, LINF = 0.5, 0.1
-RAW = Path(__file__).parent / "results" / "estimators.json"
 Fit = Callable[[np.ndarray, np.ndarray], nn.Module]
 
 
@@ -170,7 +173,7 @@ def predicted(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> list
     return [1.0 - ((residual + more) ** 2).mean() / targets.var() for more in worst]
 
 
-def measure(name: str, num_splits: int) -> list[dict[str, Any]]:
+def compared(name: str, num_splits: int) -> list[dict[str, Any]]:
     table = REGRESSORS if name == "diabetes" else CLASSIFIERS
     table = {**table, **BINARY} if name == "breast_cancer" else table
     judge = predicted if name == "diabetes" else classified
@@ -200,13 +203,34 @@ def measure(name: str, num_splits: int) -> list[dict[str, Any]]:
     return rows
 
 
-def page(rows: list[dict[str, Any]], num_splits: int) -> str:
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """A row for every model and every data set."""
+    num_splits, names = (1, ("wine", "diabetes")) if arguments.quick else (5, DATA)
+    rows = [row for name in names for row in compared(name, num_splits)]
+    return {"num_splits": num_splits, "rows": rows}
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """What the estimator gains over a plain network of the same size under attack."""
+    last = {
+        row["model"]: np.mean(row["splits"], axis=0)[2]
+        for row in numbers["rows"]
+        if row["data"] == "digits"
+    }
+    gain = last["RobustClassifier, mlp, wrm"] - last["MLPClassifier, 64"]
+    what = f"accuracy of digits under linf {LINF} that `RobustClassifier` gains over "
+    return [pages.Headline(f"{what}`MLPClassifier`, in points", gain, form=".1f")]
+
+
+def render(record: pages.Record) -> str:
+    """The page."""
+    rows = record.numbers["rows"]
     lines = [
         "# Benchmarks: estimators",
         "",
-        f"Written by `benchmarks/estimators.py`: means over {num_splits} random splits (a quarter "
-        "for testing), inputs standardized by the training part for all, one thread, torch "
-        f"{torch.__version__}. Defaults everywhere but for what a row names. The attacks are those "
+        f"{pages.opening(record, 'estimators')} Means over {record.numbers['num_splits']} random "
+        "splits (a quarter for testing), inputs standardized by the training part for all. "
+        f"Defaults everywhere but for what a row names. The attacks are those "
         f"two that robust rows are trained for: at most {L2} in the l2 norm and at most {LINF} in "
         "every feature, by APGD for classifiers (accuracy in %), in closed form for linear "
         "regression (R²). A row with `wrm` is trained with a price instead of a distance. A radius "
@@ -231,22 +255,15 @@ def page(rows: list[dict[str, Any]], num_splits: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+BENCHMARK = pages.Benchmark("estimators", "benchmarks-estimators.md", measure, render, headlines)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one split of wine and diabetes")
-    parser.add_argument("--write", type=Path, help="the page to write")
-    parser.add_argument("--raw", type=Path, help="where the raw numbers go; next to this script")
-    arguments = parser.parse_args()
+    arguments = pages.parse(parser)
     torch.set_num_threads(1)
-    num_splits, names = (1, ("wine", "diabetes")) if arguments.quick else (5, DATA)
-    rows = [row for name in names for row in measure(name, num_splits)]
-    text = page(rows, num_splits)
-    if arguments.write:
-        arguments.write.write_text(text)
-        raw = arguments.raw or (None if arguments.quick else RAW)
-        if raw is not None:
-            raw.write_text(json.dumps(rows, indent=1) + "\n")
-    print(text)
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

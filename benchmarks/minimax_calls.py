@@ -1,7 +1,7 @@
 """Calls of every method on the zoo, against tuned GDA and nested scipy, and comparisons of time.
 
     python benchmarks/minimax_calls.py [--max-calls N] [--rounds N] [--jobs N] [--quick]
-                                       [--constrained] [--write FILE]
+                                       [--write [FOLDER]] [--render]
 
 Calls are counted, so they do not depend on the machine and are shared out over `--jobs` processes.
 Times are taken afterwards, by one process with one thread, and never stand alone: what is reported
@@ -11,17 +11,30 @@ is the median over rounds of the ratio of two times taken one right after the ot
 import argparse
 import math
 import multiprocessing
-import platform
 import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import pages
 import torch
-from minimax_times import SMALL, overhead_section, progress, rows_section, scipy_section
+from minimax_times import (
+    ADAM,
+    MOST_OVERHEAD,
+    MOST_PER_CALL,
+    MOST_ROWS,
+    SMALL,
+    WITH_NORMS,
+    overhead,
+    overhead_section,
+    per_call,
+    per_call_section,
+    progress,
+    rows,
+    rows_section,
+)
 from nested_scipy import nested_calls
-from slsqp import constrained_problems, constrained_section
+from slsqp import constrained, constrained_means, constrained_problems, constrained_section
 from torch import Tensor
 
 import neada
@@ -31,6 +44,7 @@ from neada.sets import Set
 TOL = 1e-6
 LRS_X = torch.logspace(-4, 1, 13, dtype=torch.float64)
 RATIOS = torch.logspace(-1, 3, 13, dtype=torch.float64)
+MOST_GDA, MOST_SCIPY = 0.41, 1.0
 TUNED = "GDA, tuned"
 SCIPY = "nested scipy"
 DEFAULT = neada.methods()[0].name
@@ -71,11 +85,11 @@ class Plan(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """The best of the grid; no calls if no point of it got there."""
+    """The best of the grid; nothing if no point of it got there."""
 
     calls: int | None
-    lr_x: float = math.nan
-    ratio: float = math.nan
+    lr_x: float | None = None
+    ratio: float | None = None
 
 
 # Calls.
@@ -141,8 +155,8 @@ def _mapping_norm(one: Set | None, point: Tensor, ascent: Tensor) -> Tensor:
     return norms
 
 
-def count_calls(plan: Plan) -> dict[tuple[str, str], Any]:
-    """Every cell of the table, by method and problem."""
+def count_calls(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Every cell of the table, by method and problem; a `Tuned` for the tuned one."""
     tasks: dict[tuple[str, str], tuple[Callable[..., Any], tuple[Any, ...]]] = {}
     for name in plan.problems:
         tasks[DEFAULT, name] = (calls_of, (DEFAULT, name, plan.long_calls))
@@ -151,10 +165,15 @@ def count_calls(plan: Plan) -> dict[tuple[str, str], Any]:
             tasks[TUNED, name] = (tuned_gda, (name, plan.gda_steps))
             for method in plan.methods:
                 tasks[method, name] = (calls_of, (method, name, plan.max_calls))
-    cells = {}
+    cells: dict[str, dict[str, Any]] = {
+        method: {} for method in (DEFAULT, TUNED, SCIPY, *plan.methods)
+    }
+    found_by_cell = {}
     for done, (cell, found) in enumerate(_run(tasks, plan.jobs), start=1):
-        cells[cell] = found
+        found_by_cell[cell] = found
         progress(f"{done} of {len(tasks)}: {cell[0]} on {cell[1]}")
+    for method, name in tasks:  # in their order, whoever was first
+        cells[method][name] = found_by_cell[method, name]
     return cells
 
 
@@ -182,19 +201,55 @@ def _quotient(own: int | None, other: int | None) -> float | None:
     return None if own is None or other is None else own / max(other, 1)
 
 
-def calls_section(plan: Plan, cells: dict[tuple[str, str], Any]) -> list[str]:
+class Compared(NamedTuple):
+    """What the table of calls adds up to."""
+
+    over_gda: list[float]
+    over_scipy: list[float]
+    too_many: list[str]
+    unsolved: int
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Geometric means of the ratios to tuned GDA and to nested scipy."""
+        gda, scipy = (
+            statistics.geometric_mean(ratios) if ratios else math.nan
+            for ratios in (self.over_gda, self.over_scipy)
+        )
+        return gda, scipy
+
+
+def compare(cells: dict[str, dict[str, Any]]) -> Compared:
+    """The default against tuned GDA, nested scipy and the last edition."""
+    own = cells[DEFAULT]
+    gda = {name: Tuned._make(found).calls for name, found in cells[TUNED].items()}
+    over = [
+        [q for name in own if (q := _quotient(own[name], other.get(name))) is not None]
+        for other in (gda, cells[SCIPY])
+    ]
+    too_many = [
+        name
+        for name, before in BEFORE.items()
+        if name in own and (own[name] is None or own[name] > 2 * before + 40)
+    ]
+    return Compared(*over, too_many, sum(calls is None for calls in own.values()))
+
+
+def calls_section(numbers: dict[str, Any]) -> list[str]:
     """The default, tuned GDA and nested scipy on every problem, and the targets."""
+    cells = numbers["calls"]
     lines = [
         f"## Calls to {TOL:g}",
         "",
         "Gradients of both players and values until both norms are at most "
         f"{TOL:g}, by a fresh evaluation; - is not solved. The default "
         "(`MinimaxResult.total_calls`, which includes the evaluation that verifies the answer) and "
-        f'nested scipy may spend {plan.long_calls:,} calls. "{TUNED}" is simultaneous projected '
-        f"gradient descent ascent with the best of {len(LRS_X)} x {len(RATIOS)} pairs of a "
-        f"learning rate of x from {LRS_X[0]:g} to {LRS_X[-1]:g} and a ratio of learning rates from "
-        f"{RATIOS[0]:g} to {RATIOS[-1]:g}, two calls per step and at most {plan.gda_steps:,} "
-        "steps; the calls spent on the search and on looking at the answer are not counted, and it "
+        f'nested scipy may spend {numbers["long_calls"]:,} calls. "{TUNED}" is simultaneous '
+        f"projected gradient descent ascent with the best of {len(LRS_X)} x {len(RATIOS)} pairs of "
+        f"a learning rate of x from {LRS_X[0]:g} to {LRS_X[-1]:g} and a ratio of learning rates "
+        f"from {RATIOS[0]:g} to {RATIOS[-1]:g}, two calls per step and at most "
+        f"{numbers['gda_steps']:,} steps; the calls spent on the search and on looking at "
+        "the answer are not counted, and it "
         f'is run on the problems that the last edition had. "{SCIPY}" is L-BFGS-B inside L-BFGS-B '
         "with the exact gradient of the maximum, inner tolerance 1e-9, from the last y; boxes are "
         "its bounds, and it cannot take other sets.",
@@ -203,22 +258,14 @@ def calls_section(plan: Plan, cells: dict[tuple[str, str], Any]) -> list[str]:
         "| last edition | best lr_x | best lr_y / lr_x |",
         "|---|" + "---:|" * 8,
     ]
-    over_gda: list[float] = []
-    over_scipy: list[float] = []
-    too_many: list[str] = []
     solved = {DEFAULT: 0, TUNED: 0, SCIPY: 0}
-    for name in plan.problems:
-        own, scipy, gda = cells[DEFAULT, name], cells[SCIPY, name], cells.get((TUNED, name))
-        best = Tuned(None) if gda is None else gda
+    for name, own in cells[DEFAULT].items():
+        scipy, gda = cells[SCIPY][name], cells[TUNED].get(name)
+        best = Tuned(None) if gda is None else Tuned._make(gda)
         before = BEFORE.get(name)
-        if before is not None and (own is None or own > 2 * before + 40):
-            too_many.append(name)
         for column, calls in ((DEFAULT, own), (TUNED, best.calls), (SCIPY, scipy)):
             solved[column] += calls is not None
         quotients = [_quotient(own, best.calls), _quotient(own, scipy)]
-        for found, quotient in zip((over_gda, over_scipy), quotients, strict=True):
-            if quotient is not None:
-                found.append(quotient)
         ratios = " | ".join("" if q is None else f"{q:.2f}" for q in quotients)
         tuned = "" if gda is None else _cell(best.calls)
         rates = " | " if best.calls is None else f"{best.lr_x:.3g} | {best.ratio:.3g}"
@@ -226,75 +273,64 @@ def calls_section(plan: Plan, cells: dict[tuple[str, str], Any]) -> list[str]:
             f"| {name} | {_cell(own)} | {tuned} | {_cell(scipy)} | {ratios} "
             f"| {'' if before is None else before} | {rates} |"
         )
-    num = len(plan.problems)
-    num_gda = sum(name in BEFORE for name in plan.problems)
-    mean_gda = statistics.geometric_mean(over_gda) if over_gda else math.nan
-    mean_scipy = statistics.geometric_mean(over_scipy) if over_scipy else math.nan
-    unsolved = num - solved[DEFAULT]
+    num, num_gda = len(cells[DEFAULT]), len(cells[TUNED])
+    found = compare(cells)
+    mean_gda, mean_scipy = found.means
     return [
         *lines,
         f"| solved | {solved[DEFAULT]} of {num} | {solved[TUNED]} of {num_gda} "
         f"| {solved[SCIPY]} of {num} | | | | | |",
         "",
-        f"- Unsolved by the default: {unsolved}. Target (none): {_verdict(unsolved == 0)}.",
-        f"- Geometric mean of {DEFAULT} / GDA over the {len(over_gda)} problems that both solve: "
-        f"{mean_gda:.3f}. Target (at most 0.41): {_verdict(mean_gda <= 0.41)}; "
+        f"- Unsolved by the default: {found.unsolved}. Target (none): "
+        f"{_verdict(found.unsolved == 0)}.",
+        f"- Geometric mean of {DEFAULT} / GDA over the {len(found.over_gda)} problems that both "
+        f"solve: {mean_gda:.3f}. Target (at most {MOST_GDA:g}): {_verdict(mean_gda <= MOST_GDA)}; "
         f"goal (0.25): {_verdict(mean_gda <= 0.25)}.",
-        f"- Geometric mean of {DEFAULT} / scipy over the {len(over_scipy)} problems that scipy "
-        f"solves: {mean_scipy:.3f}. Target (at most 1.0): {_verdict(mean_scipy <= 1.0)}; "
-        f"goal (0.8): {_verdict(mean_scipy <= 0.8)}.",
+        f"- Geometric mean of {DEFAULT} / scipy over the {len(found.over_scipy)} problems that "
+        f"scipy solves: {mean_scipy:.3f}. Target (at most {MOST_SCIPY:.1f}): "
+        f"{_verdict(mean_scipy <= MOST_SCIPY)}; goal (0.8): {_verdict(mean_scipy <= 0.8)}.",
         "- More than twice the calls of the last edition plus 40: "
-        f"{', '.join(too_many) or 'none'}. Target (none): {_verdict(not too_many)}.",
+        f"{', '.join(found.too_many) or 'none'}. Target (none): {_verdict(not found.too_many)}.",
         "",
     ]
 
 
-def methods_section(plan: Plan, cells: dict[tuple[str, str], Any]) -> list[str]:
+def methods_section(numbers: dict[str, Any]) -> list[str]:
     """Every other method on the problems of the last edition."""
-    names = [name for name in plan.problems if name in BEFORE]
+    methods = {
+        name: found
+        for name, found in numbers["calls"].items()
+        if name not in (DEFAULT, TUNED, SCIPY)
+    }
+    names = list(numbers["calls"][TUNED])
     lines = [
         "## Every other method",
         "",
         "Each with its default settings, on the problems of the last edition; - is not solved "
-        f"within {plan.max_calls:,} calls.",
+        f"within {numbers['max_calls']:,} calls.",
         "",
-        "| problem | " + " | ".join(plan.methods) + " |",
-        "|---|" + "---:|" * len(plan.methods),
+        "| problem | " + " | ".join(methods) + " |",
+        "|---|" + "---:|" * len(methods),
     ]
     for name in names:
-        row = " | ".join(_cell(cells[method, name]) for method in plan.methods)
+        row = " | ".join(_cell(found[name]) for found in methods.values())
         lines.append(f"| {name} | {row} |")
-    solved = (sum(cells[m, name] is not None for name in names) for m in plan.methods)
+    solved = (sum(calls is not None for calls in found.values()) for found in methods.values())
     return [*lines, f"| solved of {len(names)} | " + " | ".join(map(str, solved)) + " |", ""]
 
 
-def timed(plan: Plan, cells: dict[tuple[str, str], Any]) -> list[str]:
+def timed(cells: dict[str, dict[str, Any]]) -> list[str]:
     """The small problems that the default and nested scipy both solve."""
-    both = [n for n in plan.problems if None not in (cells[DEFAULT, n], cells[SCIPY, n])]
+    both = [n for n, own in cells[DEFAULT].items() if None not in (own, cells[SCIPY][n])]
     made = map(problems.make, both)
     return [problem.name for problem in made if max(problem.dim_x, problem.dim_y) <= SMALL]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--max-calls", type=int, default=20_000, help="calls before giving up")
-    parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that count calls")
-    parser.add_argument("--quick", action="store_true", help="a few cells only, to see it run")
-    parser.add_argument("--constrained", action="store_true", help="only `minimize` and SLSQP")
-    parser.add_argument("--write", type=Path, help="also write the page to this file")
-    arguments = parser.parse_args()
-    for name in ("max_calls", "rounds", "jobs"):
-        if getattr(arguments, name) < 1:
-            parser.error(
-                f"--{name.replace('_', '-')} must be at least 1, got {getattr(arguments, name)}"
-            )
-    torch.set_num_threads(1)
-    methods = [info.name for info in neada.methods() if info.name != DEFAULT]
-    zoo = problems.names()
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Calls, then times."""
     plan = Plan(
-        methods,
-        [name for name in zoo if problems.make(name).deterministic],
+        [info.name for info in neada.methods() if info.name != DEFAULT],
+        [name for name in problems.names() if problems.make(name).deterministic],
         list(constrained_problems()),
         max_calls=arguments.max_calls,
         long_calls=max(20_000, arguments.max_calls),
@@ -305,36 +341,110 @@ def main() -> None:
     )
     if arguments.quick:
         few = ["quadratic", "mccormick", "ball_constrained", "mixed_units"]
-        constrained = ["lagrangian", "hs71"]
-        plan = Plan(["gda", "tiada"], few, constrained, 500, 500, 500, rounds=1, rows=20, jobs=1)
-    if arguments.constrained:
-        _put_out(constrained_section(plan.constrained, TOL, plan.rounds), arguments.write)
-        return
+        hard = ["lagrangian", "hs71"]
+        plan = Plan(["gda", "tiada"], few, hard, 500, 500, 500, rounds=1, rows=20, jobs=1)
+    cells = count_calls(plan)
+    numbers = {
+        "max_calls": plan.max_calls,
+        "long_calls": plan.long_calls,
+        "gda_steps": plan.gda_steps,
+        "rounds": plan.rounds,
+        "calls": cells,
+        "constrained": constrained(plan.constrained, TOL, plan.rounds),
+        "per_call": per_call(timed(cells), TOL, plan.rounds),
+        "rows": rows(plan.rows, plan.rounds),
+        "overhead": overhead(4 * plan.rounds),
+    }
+    progress("")
+    return numbers
+
+
+def render(record: pages.Record) -> str:
+    """The page."""
+    numbers = record.numbers
+    rounds = numbers["rounds"]
     lines = [
         "# Benchmarks: calls to a solution",
         "",
-        f"Written by `python benchmarks/minimax_calls.py --max-calls {plan.max_calls}`. Calls are "
-        "exact and the same on every machine; times are not, so they are ratios within a round. "
-        f"{platform.machine()}, one thread, torch {torch.__version__}, "
-        f"Python {platform.python_version()}.",
+        f"{pages.opening(record, 'minimax_calls')} Calls are exact and the same on every machine; "
+        "times are not, so they are ratios within a round.",
         "",
+        *calls_section(numbers),
+        *constrained_section(numbers["constrained"], TOL, rounds),
+        *per_call_section(numbers["per_call"], rounds),
+        *rows_section(numbers["rows"], rounds),
+        *overhead_section(numbers["overhead"]),
+        *methods_section(numbers),
     ]
-    cells = count_calls(plan)
-    lines += calls_section(plan, cells)
-    lines += constrained_section(plan.constrained, TOL, plan.rounds)
-    lines += scipy_section(timed(plan, cells), TOL, plan.rounds)
-    lines += rows_section(plan.rows, plan.rounds)
-    lines += overhead_section(4 * plan.rounds)
-    lines += methods_section(plan, cells)
-    progress("")
-    _put_out(lines, arguments.write)
+    return "\n".join(lines)
 
 
-def _put_out(lines: list[str], file: Path | None) -> None:
-    page = "\n".join(lines)
-    print(page)
-    if file is not None:
-        file.write_text(page)
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """One number of every section that has a target, and the constraints."""
+    found = compare(numbers["calls"])
+    mean_gda, mean_scipy = found.means
+    slowest = max(ratio for _, _, ratio in numbers["per_call"].values())
+    overhead_ratio = numbers["overhead"]["ratios"][ADAM][WITH_NORMS]
+    num = len(numbers["calls"][DEFAULT])
+    return [
+        pages.Headline(
+            f"problems of the zoo, of {num}, that `minimax` does not solve",
+            found.unsolved,
+            limit=0,
+            form="d",
+        ),
+        pages.Headline(
+            "calls of `minimax` / of tuned GDA, geometric mean",
+            mean_gda,
+            limit=MOST_GDA,
+            form=".3f",
+        ),
+        pages.Headline(
+            "calls of `minimax` / of nested scipy, geometric mean",
+            mean_scipy,
+            limit=MOST_SCIPY,
+            form=".3f",
+        ),
+        pages.Headline(
+            "calls of `minimize` / of SLSQP, geometric mean",
+            constrained_means(numbers["constrained"])[0],
+        ),
+        pages.Headline(
+            "time per call of `minimax` / of nested scipy, the largest",
+            slowest,
+            limit=MOST_PER_CALL,
+        ),
+        pages.Headline(
+            f"{numbers['rows']['rows']:,} starts at once / one start, time",
+            numbers["rows"]["ratio"],
+            limit=MOST_ROWS,
+            form=".1f",
+        ),
+        pages.Headline(
+            "a gradient call of `NeAda.step` / of a loop by hand, time",
+            overhead_ratio,
+            limit=MOST_OVERHEAD,
+        ),
+    ]
+
+
+BENCHMARK = pages.Benchmark("minimax_calls", "benchmarks-minimax.md", measure, render, headlines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--max-calls", type=int, default=20_000, help="calls before giving up")
+    parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that count calls")
+    parser.add_argument("--quick", action="store_true", help="a few cells only, to see it run")
+    arguments = pages.parse(parser)
+    for name in ("max_calls", "rounds", "jobs"):
+        if getattr(arguments, name) < 1:
+            parser.error(
+                f"--{name.replace('_', '-')} must be at least 1, got {getattr(arguments, name)}"
+            )
+    torch.set_num_threads(1)
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Time of one optimizer step against torch's Adam and SGD of the same size, in the same run.
 
-    python benchmarks/optimizer_steps.py [--rounds N] [--write FILE]
+    python benchmarks/optimizer_steps.py [--rounds N] [--write [FOLDER]] [--render]
 
 Machines are noisy, so no time stands alone: in every round each optimizer is timed right after
 torch's own, and what is reported is the median over rounds of the ratio within a round. The
@@ -10,14 +10,13 @@ measured.
 
 import argparse
 import itertools
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import pages
 import torch
 
 from neada import optim
@@ -96,7 +95,7 @@ def seconds(step: Callable[[], None], num_steps: int) -> float:
     return (time.perf_counter() - begin) / num_steps
 
 
-def measure(size: Size, rounds: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def timed(size: Size, rounds: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Median seconds of torch's optimizers, and of ours the median ratios to each of them."""
     torchs = {name: stepper(make, kwargs, size) for name, make, kwargs in TORCH}
     ours = {name: stepper(make, kwargs, size) for name, _, make, kwargs in OURS}
@@ -124,67 +123,110 @@ def measure(size: Size, rounds: int) -> tuple[dict[str, float], dict[str, dict[s
     return {name: statistics.median(times) for name, times in base.items()}, medians
 
 
-def target(kind: str, size: Size) -> tuple[str, float] | None:
-    """Which of torch's optimizers to compare with, and the ratio not to exceed."""
-    if size.num_elements == 10:
-        return ("Adam, default", 1.0) if kind == SCALAR else None
+def rival(size: Size) -> str:
+    """Which of torch's optimizers a size is compared with."""
+    return "Adam, default" if size.num_elements == 10 else "Adam, foreach"
+
+
+def target(kind: str, size: Size) -> float | None:
+    """The ratio not to exceed."""
     if kind == SCALAR:
-        return ("Adam, foreach", 1.0)
-    return ("Adam, foreach", 1.5) if kind == ADAM_LIKE else None
+        return 1.0
+    return 1.5 if kind == ADAM_LIKE and size.num_elements > 10 else None
 
 
-def table(rounds: int) -> str:
-    """Run everything and write it as a Markdown page."""
-    results = {size: measure(size, rounds) for size in SIZES}
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Medians of every optimizer at every size."""
+    results = {size: timed(size, arguments.rounds) for size in SIZES}
+    return {
+        "rounds": arguments.rounds,
+        "sizes": [str(size) for size in SIZES],
+        "ratios": [
+            {
+                "name": name,
+                "kind": kind,
+                "ratios": [results[size][1][name][rival(size)] for size in SIZES],
+            }
+            for name, kind, _, _ in OURS
+        ],
+        "microseconds": {
+            name: [1e6 * results[size][0][name] for size in SIZES] for name, _, _ in TORCH
+        },
+    }
+
+
+def render(record: pages.Record) -> str:
+    """The page."""
+    numbers = record.numbers
+    columns = " | ".join(numbers["sizes"])
     lines = [
         "# Benchmarks: one step",
         "",
-        "Written by `make bench`. Each number is the median over "
-        f"{rounds} rounds of (time of one step) / (time of one step of torch's optimizer in the "
-        "same round): below 1 is faster than torch. float32, "
-        f"{torch.get_num_threads()} threads, {platform.machine()}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}. Objective and gradient cost nothing here.",
+        f"{pages.opening(record, 'optimizer_steps')} Each number is the median over "
+        f"{numbers['rounds']} rounds of (time of one step) / (time of one step of torch's "
+        "optimizer in the same round): below 1 is faster than torch. float32. Objective and "
+        "gradient cost nothing here.",
         "",
         "A player of 10 elements is compared with torch's Adam as constructed by default, the "
         "larger ones with `Adam(foreach=True)`. Targets: methods with one step size at most 1.0, "
         "per-coordinate methods at most 1.5 at the two larger sizes; the others are reported as "
         "they are. A number above its target is in bold.",
         "",
-        "| optimizer | kind | " + " | ".join(str(size) for size in SIZES) + " |",
+        f"| optimizer | kind | {columns} |",
         "|---|---|" + "---|" * len(SIZES),
     ]
     missed = 0
-    for name, kind, _, _ in OURS:
+    for row in numbers["ratios"]:
         cells = []
-        for size in SIZES:
-            other = "Adam, default" if size.num_elements == 10 else "Adam, foreach"
-            ratio = results[size][1][name][other]
-            goal = target(kind, size)
-            bad = goal is not None and ratio > goal[1]
-            missed += bad
-            cells.append(f"**{ratio:.2f}**" if bad else f"{ratio:.2f}")
-        lines.append(f"| `{name}` | {kind} | " + " | ".join(cells) + " |")
-    lines += ["", "Time of one step of torch's own, in microseconds:", ""]
+        for size, ratio in zip(SIZES, row["ratios"], strict=True):
+            goal = target(row["kind"], size)
+            is_bad = goal is not None and ratio > goal
+            missed += is_bad
+            cells.append(f"**{ratio:.2f}**" if is_bad else f"{ratio:.2f}")
+        lines.append(f"| `{row['name']}` | {row['kind']} | " + " | ".join(cells) + " |")
     lines += [
-        "| optimizer | " + " | ".join(str(size) for size in SIZES) + " |",
+        "",
+        "Time of one step of torch's own, in microseconds:",
+        "",
+        f"| optimizer | {columns} |",
         "|---|" + "---|" * len(SIZES),
+        *(
+            f"| `{name}` | " + " | ".join(f"{time:,.0f}" for time in times) + " |"
+            for name, times in numbers["microseconds"].items()
+        ),
+        "",
+        f"Targets missed in this run: {missed}.",
+        "",
     ]
-    for name, _, _ in TORCH:
-        times = (results[size][0][name] * 1e6 for size in SIZES)
-        lines.append(f"| `{name}` | " + " | ".join(f"{t:,.0f}" for t in times) + " |")
-    lines += ["", f"Targets missed in this run: {missed}.", ""]
     return "\n".join(lines)
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """The largest ratio of each kind that has a target."""
+    found = []
+    for kind, words in ((SCALAR, "with one step size"), (ADAM_LIKE, "per coordinate")):
+        ratios = {
+            ratio: goal
+            for row in numbers["ratios"]
+            for size, ratio in zip(SIZES, row["ratios"], strict=True)
+            if row["kind"] == kind and (goal := target(kind, size)) is not None
+        }
+        worst = max(ratios)
+        what = f"a step of an optimizer {words} / of torch's Adam, the largest ratio"
+        found.append(pages.Headline(what, worst, "at most", ratios[worst]))
+    return found
+
+
+BENCHMARK = pages.Benchmark("optimizer_steps", "benchmarks-steps.md", measure, render, headlines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
-    parser.add_argument("--write", type=Path, help="also write the page to this file")
-    arguments = parser.parse_args()
-    page = table(arguments.rounds)
-    print(page)
-    if arguments.write is not None:
-        arguments.write.write_text(page)
+    arguments = pages.parse(parser)
+    if arguments.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {arguments.rounds}")
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

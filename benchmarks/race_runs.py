@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import functools
-import platform
 import statistics
 import sys
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pages
 import torch
 from race_loops import Adam15, FastAT, FreeAT, Inner, Loop, Released, Setting, judge
 from torch import Tensor, nn
@@ -390,7 +390,7 @@ def run_into(folder: Path | None, task: Task, name: str, seed: int) -> Curve:
     folder.mkdir(parents=True, exist_ok=True)
 
     def keep(curve: Curve) -> None:
-        about = {"loop": name, "seed": seed, "machine": machine()}
+        about = {"loop": name, "seed": seed, "machine": pages.machine()}
         content = {**about, "task": dataclasses.asdict(task), **dataclasses.asdict(curve)}
         files.write_json(path, content)
 
@@ -436,13 +436,6 @@ def at_present_speed(task: Task, name: str, curve: Curve) -> Curve:
     factor = statistics.median(costs) / (last.seconds / last.calls)
     points = [dataclasses.replace(p, seconds=factor * p.seconds) for p in curve.points]
     return Curve(points, curve.inner)
-
-
-def machine() -> str:
-    return (
-        f"{torch.get_num_threads()} thread, {platform.machine()}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}"
-    )
 
 
 Curves = dict[str, list[Curve]]

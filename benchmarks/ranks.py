@@ -1,21 +1,19 @@
 """Two processes that train together against one: efficiency, where the time goes, bytes sent.
 
-    python benchmarks/ranks.py [--rounds N] [--steps N] [--quick] [--write FILE] [--from FILE]
+    python benchmarks/ranks.py [--rounds N] [--steps N] [--quick] [--write [FOLDER]] [--render]
 
 Every process has one thread. The same two processes take turns at five ways of doing the same
 steps: each of them alone with its half of the batches, both at once without knowing of each other
 (the control: what the machine gives), both together as a plain module, both together as DDP. Times
 are those of a clock on the wall; what is reported is the median over rounds of ratios within a
 round. The model is at rest while times are taken (Adam with a learning rate of 0), so that all ways
-do the same inner steps. Raw numbers are written beside the page, as JSON; `--from` makes the page
-from them again.
+do the same inner steps.
 """
 
 import argparse
 import contextlib
 import copy
 import json
-import platform
 import statistics
 import sys
 import tempfile
@@ -25,10 +23,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pages
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from ranks_page import CONTROL, DDP, GAMMA, LR_X, PARTS, PHASES, PLAIN, page
+from ranks_page import CONTROL, DDP, GAMMA, LR_X, PARTS, PHASES, PLAIN, headlines, render
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.functional import cross_entropy
@@ -57,8 +56,9 @@ class Training:
         self.x_optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         self._spent = dict.fromkeys(PARTS, 0.0)
         self._rows: list[int] = []
-        perturb, move = self.objective.perturb, self.x_optimizer.step
-        self.objective.perturb = self._timed("inner", perturb)  # type: ignore[method-assign]
+        # A step finds the worst inputs as `perturb` does, and keeps them after x has moved.
+        inner, move = self.objective._worst_near, self.x_optimizer.step
+        self.objective._worst_near = self._timed("inner", inner)  # type: ignore[method-assign]
         self.x_optimizer.step = self._timed("optimizer", move)  # type: ignore[method-assign]
 
     def _losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -147,8 +147,6 @@ def work(rank: int, folder: str, setting: dict[str, Any]) -> None:
         **setting,
         "num_parameters": sum(p.numel() for p in model.parameters()),
         "num_buffer_bytes": sum(b.nbytes for b in model.buffers()),
-        "machine": f"{platform.machine()}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}",
         "training": first,
         "rounds": rounds,
         "collectives": sent,
@@ -250,25 +248,8 @@ def progress(rank: int, words: str) -> None:
 # The command.
 
 
-def measured(setting: dict[str, Any]) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run both processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(work, (folder, setting), nprocs=2)
-        raw: dict[str, Any] = json.loads((Path(folder) / "raw.json").read_text())
-    return raw
-
-
-def main() -> None:
-    """Run what is asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, help="rounds to take the median over")
-    parser.add_argument("--steps", type=int, default=6, help="steps of each way in a round")
-    parser.add_argument("--quick", action="store_true", help="little of each, to see that it runs")
-    parser.add_argument("--write", type=Path, help="write the page there, and .json beside it")
-    parser.add_argument("--from", type=Path, dest="kept", help="raw numbers of an earlier run")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1 or arguments.steps < 1:
-        parser.error("--rounds and --steps must be at least 1")
     setting: dict[str, Any] = {
         "quick": arguments.quick,
         "data": "mnist-5k",
@@ -281,12 +262,26 @@ def main() -> None:
     if arguments.quick:
         setting |= {"data": "digits", "batch_size": 8, "training_steps": 6}
         setting |= {"num_rounds": 1, "steps": 2, "repeats": 1}
-    raw = measured(setting) if arguments.kept is None else json.loads(arguments.kept.read_text())
-    text = page(raw)
-    print(text)
-    if arguments.write is not None:
-        arguments.write.write_text(text)
-        arguments.write.with_suffix(".json").write_text(json.dumps(raw) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(work, (folder, setting), nprocs=2)
+        raw: dict[str, Any] = json.loads((Path(folder) / "raw.json").read_text())
+    return raw
+
+
+BENCHMARK = pages.Benchmark("ranks", "benchmarks-ranks.md", measure, render, headlines)
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="rounds to take the median over")
+    parser.add_argument("--steps", type=int, default=6, help="steps of each way in a round")
+    parser.add_argument("--quick", action="store_true", help="little of each, to see that it runs")
+    arguments = pages.parse(parser)
+    if arguments.rounds < 1 or arguments.steps < 1:
+        parser.error("--rounds and --steps must be at least 1")
+    torch.set_num_threads(1)
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import statistics
 from typing import Any
 
+import pages
 import torch
 from ranks_prediction import Costs, counts_of, fitted, section
 from torch import Tensor
@@ -43,16 +44,22 @@ def efficiency_rows(raw: dict[str, Any]) -> list[str]:
     return rows
 
 
-def verdict(raw: dict[str, Any]) -> str:
-    reached = {
-        name: statistics.median(efficiency_of(times, name) for times in raw["rounds"])
+def headlines(raw: dict[str, Any]) -> list[pages.Headline]:
+    """The efficiency of a plain module and of DDP."""
+    return [
+        pages.Headline(
+            f"efficiency of {name}",
+            statistics.median(efficiency_of(times, name) for times in raw["rounds"]),
+            "at least",
+            LEAST,
+        )
         for name in (PLAIN, DDP)
-    }
-    words = {name: "met" if each >= LEAST else "missed" for name, each in reached.items()}
-    return (
-        f"Target: an efficiency of at least {LEAST:g}. Plain: **{words[PLAIN]}**, "
-        f"DDP: **{words[DDP]}**."
-    )
+    ]
+
+
+def verdict(raw: dict[str, Any]) -> str:
+    plain, ddp = ("met" if head.is_met else "missed" for head in headlines(raw))
+    return f"Target: an efficiency of at least {LEAST:g}. Plain: **{plain}**, DDP: **{ddp}**."
 
 
 def part_rows(raw: dict[str, Any]) -> list[str]:
@@ -146,15 +153,16 @@ def predicted_for_two(raw: dict[str, Any], costs: Costs) -> float:
     return useful / slowest
 
 
-def page(raw: dict[str, Any]) -> str:
+def render(record: pages.Record) -> str:
     """Everything as a Markdown page."""
+    raw = record.numbers
     costs, pool = costs_of(raw), pool_of(raw)
     size, num_steps = raw["batch_size"], raw["steps"]
     lines = [
         "# Benchmarks: several ranks",
         "",
-        f"Written by `benchmarks/ranks.py`. Two processes with one thread each, gloo, "
-        f"{raw['machine']}. `WRM` with its defaults (per-sample stopping, gamma = {GAMMA:g}), the "
+        f"{pages.opening(record, 'ranks')} Two processes with one thread each, gloo. `WRM` with "
+        f"its defaults (per-sample stopping, gamma = {GAMMA:g}), the "
         f'network "{tables.DATA[raw["data"]].model}" ({raw["num_parameters"]:,} parameters) on '
         f"{raw['data']}, {size} samples per rank.",
         "",

@@ -1,7 +1,7 @@
 """Robust training against the loops one would write: time and calls to given robust accuracies.
 
     python benchmarks/robust_race.py [--seeds N] [--slow-loops] [--runs FOLDER] [--quick]
-        [--write FILE] [--figures FOLDER]
+        [--write [FOLDER]] [--render] [--figures FOLDER]
 
 On scikit-learn's digits, and on MNIST where the environment variable NEADA_DATA says where it is.
 All loops see the same batches and give the network the same Adam, on one thread. Seconds are CPU
@@ -11,14 +11,16 @@ With `--runs` all runs are kept in a folder, where finished ones are not run aga
 """
 
 import argparse
+import dataclasses
 import math
 import os
 import statistics
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pages
 import torch
 from race_loops import Inner
 from race_runs import (
@@ -32,9 +34,9 @@ from race_runs import (
     SLOW,
     Curve,
     Curves,
+    Point,
     Task,
     all_curves,
-    machine,
 )
 
 from neada import plots
@@ -133,15 +135,14 @@ def figure_of(curves: Curves, task: Task) -> "Figure":
     panels = []
     for metric, title in METRICS.items():
         lines = []
-        for number, (name, runs) in enumerate(curves.items()):
+        for name, runs in curves.items():
             seen = [curve.seen(metric) for curve in runs]
             # Seeds arrive at different times: as far as all of them went.
             together = list(zip(*seen, strict=False))
             seconds = [statistics.fmean(p.seconds for p in points) for points in together]
             values = [[getattr(p, metric) for p in points] for points in together]
             label = name.replace("`", "")
-            style = plots.numbered_style(number)
-            lines.append(plots.Curve(label, np.array(seconds), 100 * np.array(values), style))
+            lines.append(plots.Curve(label, np.array(seconds), 100 * np.array(values)))
         levels = [("to be reached", 100 * level) for level in task.levels[metric]]
         panels.append(plots.Panel(title, lines, levels=levels))
     return plots.curves_figure(
@@ -151,8 +152,9 @@ def figure_of(curves: Curves, task: Task) -> "Figure":
         x_label="CPU seconds of training",
         x_scale="log",
         y_scale="linear",
-        legend_columns=5,
-        panel_size=(4.4, 3.6),
+        panel_size=(3.4, 3.2),
+        note=f"each point: accuracy on {task.eval_samples} held-out images"
+        + (f", with PGD on {task.pgd_samples}" if task.pgd_samples < task.eval_samples else ""),
     )
 
 
@@ -238,19 +240,94 @@ in training mode, as their authors' do, where batch norm has other statistics. T
 Free-AT is that of its last replay, that of the method "free" what it has stored for the images."""
 
 
-def page(tasks: list[Task], results: list[Curves], seeds: list[int]) -> str:
+def render(record: pages.Record) -> str:
     """All tables as a Markdown page."""
     lines = [
         "# Benchmarks: the race to a robust accuracy",
         "",
-        f"Written by `benchmarks/robust_race.py`. {machine()}.",
+        pages.opening(record, "robust_race"),
         "",
         INTRODUCTION.format(adam15=ADAM15, released=RELEASED, default=DEFAULT),
         "",
     ]
-    for task, curves, count in zip(tasks, results, seeds, strict=True):
+    for task, curves, count in read_races(record.numbers):
         lines += section(task, curves, count)
     return "\n".join(lines)
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """The library's default against the loops that it has targets for."""
+    return [
+        pages.Headline(
+            f"{DEFAULT} on {task.data.upper()} to {100 * task.levels['fgsm'][-1]:g} % under FGSM, "
+            f"times as fast as {rival}",
+            ratios(curves, task, rival)[DEFAULT],
+            "at least",
+            target,
+        )
+        for task, curves, _ in read_races(numbers)
+        for rival, (target, _) in task.targets.items()
+    ]
+
+
+# Numbers and curves.
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All curves of all tasks."""
+    tasks = (
+        [QUICK] if arguments.quick else [DIGITS, *([MNIST] if "NEADA_DATA" in os.environ else [])]
+    )
+    races = []
+    for task in tasks:
+        seeds = arguments.seeds or task.seeds
+        kept = (arguments.slow_loops, arguments.kept_only)
+        races.append(as_numbers(task, seeds, all_curves(task, seeds, arguments.runs, *kept)))
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    return {"races": races}
+
+
+def as_numbers(task: Task, seeds: int, curves: Curves) -> dict[str, Any]:
+    """A race as it is in the file: points are rows of their numbers."""
+    return {
+        "task": dataclasses.asdict(task),
+        "seeds": seeds,
+        "curves": {
+            name: [
+                {
+                    "points": [list(dataclasses.astuple(point)) for point in curve.points],
+                    "inner": None if curve.inner is None else dataclasses.asdict(curve.inner),
+                }
+                for curve in runs
+            ]
+            for name, runs in curves.items()
+        },
+    }
+
+
+def read_races(numbers: dict[str, Any]) -> list[tuple[Task, Curves, int]]:
+    """The races of a record, with their tasks and numbers of seeds."""
+    return [
+        (
+            Task(**race["task"]),
+            {
+                name: [
+                    Curve(
+                        [Point(*row) for row in curve["points"]],
+                        None if curve["inner"] is None else Inner(**curve["inner"]),
+                    )
+                    for curve in runs
+                ]
+                for name, runs in race["curves"].items()
+            },
+            race["seeds"],
+        )
+        for race in numbers["races"]
+    ]
+
+
+BENCHMARK = pages.Benchmark("robust_race", "benchmarks-race.md", measure, render, headlines)
 
 
 def main() -> None:
@@ -262,28 +339,14 @@ def main() -> None:
     parser.add_argument("--slow-loops", action="store_true", help="run the slow loops on MNIST too")
     parser.add_argument("--runs", type=Path, help="keep all runs here, and go on with them")
     parser.add_argument("--kept-only", action="store_true", help="train nothing, show what is kept")
-    parser.add_argument("--write", type=Path, help="also write the page to this file")
     parser.add_argument("--figures", type=Path, help="write the figures to this folder")
-    arguments = parser.parse_args()
+    arguments = pages.parse(parser)
     if arguments.seeds is not None and arguments.seeds < 1:
         parser.error("--seeds must be at least 1")
     torch.set_num_threads(1)
-    tasks = (
-        [QUICK] if arguments.quick else [DIGITS, *([MNIST] if "NEADA_DATA" in os.environ else [])]
-    )
-    seeds = [arguments.seeds or task.seeds for task in tasks]
-    results = [
-        all_curves(task, count, arguments.runs, arguments.slow_loops, arguments.kept_only)
-        for task, count in zip(tasks, seeds, strict=True)
-    ]
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
-    text = page(tasks, results, seeds)
-    print(text)
-    if arguments.write is not None:
-        arguments.write.write_text(text)
+    record = pages.publish(BENCHMARK, arguments)
     if arguments.figures is not None:
-        for task, curves in zip(tasks, results, strict=True):
+        for task, curves, _ in read_races(record.numbers):
             path = arguments.figures / f"robust-race-{task.data}.png"
             figure_of(curves, task).savefig(path, dpi=150)
 

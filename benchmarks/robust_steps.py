@@ -1,6 +1,7 @@
 """Robust training against the loop one would write: inner steps, memory, and calls to an accuracy.
 
-    python benchmarks/robust_steps.py [--rounds N] [--seeds N] [--quick] [--write FILE]
+    python benchmarks/robust_steps.py [--rounds N] [--seeds N] [--quick] [--write [FOLDER]]
+        [--render]
 
 The plain loop makes a fresh Adam for every perturbed batch, calls `backward()` for everything, the
 parameters included, and `.item()` at every step. Machines are noisy, so no time stands alone: in
@@ -11,15 +12,15 @@ peak of a process of its own per way.
 
 import argparse
 import copy
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import pages
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -46,11 +47,11 @@ Norm = Literal["batch", "frozen"]
 NORMS: tuple[Norm, ...] = ("batch", "frozen")
 
 
-def least(norm: Norm) -> float:
+def least(norm: Norm, threads: int) -> float:
     """How many times as fast as the plain loop it should be."""
     if norm == "batch":
         return 1.6
-    return 1.8 if torch.get_num_threads() == 1 else 1.9
+    return 1.8 if threads == 1 else 1.9
 
 
 # One inner loop of 15 steps on the paper's network.
@@ -138,8 +139,8 @@ def timed(way: Inner) -> tuple[float, Tensor]:
     return clock() - begin, found
 
 
-def inner_rows(norm: Norm, rounds: int, num_steps: int) -> tuple[list[str], int]:
-    """Table rows of the inner step, and whether the target is missed."""
+def inner_steps(norm: Norm, rounds: int, num_steps: int) -> list[dict[str, Any]]:
+    """Seconds per step, the ratio to the plain loop and the objective reached, for every way."""
     times: dict[str, list[float]] = {name: [] for name in WAYS}
     reached: dict[str, float] = {}
     ways = inner_ways(norm, num_steps)
@@ -157,12 +158,16 @@ def inner_rows(norm: Norm, rounds: int, num_steps: int) -> tuple[list[str], int]
         name: statistics.median(a / b for a, b in zip(times[PLAIN], spent, strict=True))
         for name, spent in times.items()
     }
-    rows = [
-        f"| {norm} | {name} | {1e3 * statistics.median(times[name]) / num_steps:.1f} | "
-        f"{ratios[name]:.2f} | {reached[name]:.5f} |"
+    return [
+        {
+            "batch_norm": norm,
+            "way": name,
+            "seconds": statistics.median(times[name]) / num_steps,
+            "ratio": ratios[name],
+            "objective": reached[name],
+        }
         for name in WAYS
     ]
-    return rows, int(max(ratios.values()) < least(norm))
 
 
 # Memory, in processes of their own.
@@ -249,8 +254,8 @@ def train_to(target: float, per_sample: bool, warm: bool, seed: int) -> Arrival:
     return Arrival(*[float("inf")] * 3)
 
 
-def training_rows(seeds: int, target: float) -> list[str]:
-    """Table rows: medians over seeds of what each variant needs, relative to the first."""
+def arrivals(seeds: int, target: float) -> list[dict[str, Any]]:
+    """Medians over seeds of what each variant needs, relative to the first."""
     found: dict[str, list[Arrival]] = {name: [] for name in VARIANTS}
     for seed in range(seeds):
         for name, (per_sample, warm) in VARIANTS.items():
@@ -258,13 +263,13 @@ def training_rows(seeds: int, target: float) -> list[str]:
             progress(f"training: seed {seed + 1} of {seeds}, {name}")
     first, *_ = found.values()
     rows = []
-    for name, arrivals in found.items():
+    for name, own in found.items():
         ratios = [
-            statistics.median(a[i] / b[i] for a, b in zip(arrivals, first, strict=True))
+            statistics.median(a[i] / b[i] for a, b in zip(own, first, strict=True))
             for i in range(len(Arrival._fields))
         ]
-        calls = statistics.median(arrival.samples for arrival in arrivals) / BATCH_SIZE
-        rows.append(f"| {name} | {calls:.0f} | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
+        calls = statistics.median(arrival.samples for arrival in own) / BATCH_SIZE
+        rows.append({"name": name, "calls": calls, "ratios": ratios})
     return rows
 
 
@@ -276,33 +281,67 @@ def progress(words: str) -> None:
         print(f"\r{words:<70}", end="", file=sys.stderr)
 
 
-def page(rounds: int, seeds: int, num_steps: int, target: float) -> str:
-    """Run everything and write it as a Markdown page."""
-    rows = [inner_rows(norm, rounds, num_steps) for norm in NORMS]
-    memory = {norm: peaks(norm, min(rounds, 3)) for norm in NORMS}
-    heavy = [max(mb[OURS], mb[OURS_LAST]) > mb[PLAIN] for mb in memory.values()]
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Inner steps, memory, and training to an accuracy."""
+    rounds, seeds = arguments.rounds, arguments.seeds
+    num_steps, target = NUM_STEPS, TARGET_ACCURACY
+    if arguments.quick:
+        rounds, seeds, num_steps, target = 1, 1, 2, 0.3
+    numbers = {
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "seeds": seeds,
+        "num_steps": num_steps,
+        "target": target,
+        "inner": [row for norm in NORMS for row in inner_steps(norm, rounds, num_steps)],
+        "peaks": {norm: peaks(norm, min(rounds, 3)) for norm in NORMS},
+        "training": arrivals(seeds, target),
+    }
+    progress("")
+    return numbers
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """The fastest way of each kind of batch norm, and the largest peak."""
+    found = []
+    for norm in NORMS:
+        best = max(row["ratio"] for row in numbers["inner"] if row["batch_norm"] == norm)
+        what = f"an inner step of WRM (batch norm: {norm}), times as fast as a plain loop"
+        found.append(pages.Headline(what, best, "at least", least(norm, numbers["threads"])))
+    worst = max(max(mb[OURS], mb[OURS_LAST]) / mb[PLAIN] for mb in numbers["peaks"].values())
+    return [*found, pages.Headline("its peak memory / of the plain loop", worst, limit=1)]
+
+
+def render(record: pages.Record) -> str:
+    """The page."""
+    numbers = record.numbers
+    threads, rounds = numbers["threads"], numbers["rounds"]
+    *fast, light = headlines(numbers)
     lines = [
         "# Benchmarks: robust training",
         "",
-        "Written by `benchmarks/robust_steps.py`. "
-        f"{torch.get_num_threads()} threads, {platform.machine()}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}.",
+        pages.opening(record, "robust_steps"),
         "",
         "## One inner step of WRM",
         "",
-        f"The paper's network for MNIST, a batch of {BATCH_SIZE}, {num_steps} steps of a new Adam. "
-        "The plain loop computes the gradients of the parameters too and reads the objective at "
-        "every step. With frozen statistics batch norm is folded into the convolution before it, "
-        f"unless the row says otherwise. Medians over {rounds} rounds of (plain) / (this) in the "
-        f"same round, so above 1 is faster. Target: at least {least('batch'):g}, with frozen "
-        f"statistics {least('frozen'):g}. All ways must reach the same objective (last column) to "
-        f"within a part in {1 / SAME:.0f}.",
+        f"The paper's network for MNIST, a batch of {BATCH_SIZE}, {numbers['num_steps']} steps of "
+        "a new Adam. The plain loop computes the gradients of the parameters too and reads the "
+        "objective at every step. With frozen statistics batch norm is folded into the convolution "
+        f"before it, unless the row says otherwise. Medians over {rounds} rounds of (plain) / "
+        f"(this) in the same round, so above 1 is faster. Target: at least "
+        f"{least('batch', threads):g}, with frozen statistics {least('frozen', threads):g}. All "
+        "ways must reach the same objective (last column) to within a part in "
+        f"{1 / SAME:.0f}.",
         "",
         "| batch norm | way | ms per step | times as fast | objective reached |",
         "|---|---|---|---|---|",
-        *(line for block, _ in rows for line in block),
+        *(
+            f"| {row['batch_norm']} | {row['way']} | {1e3 * row['seconds']:.1f} | "
+            f"{row['ratio']:.2f} | {row['objective']:.5f} |"
+            for row in numbers["inner"]
+        ),
         "",
-        f"Targets missed in this run: {sum(missed for _, missed in rows)}.",
+        f"Targets missed in this run: {sum(not head.is_met for head in fast)}.",
         "",
         "## Peak memory",
         "",
@@ -313,27 +352,33 @@ def page(rounds: int, seeds: int, num_steps: int, target: float) -> str:
         "|---|---|---|---|",
         *(
             f"| {norm} | {name} | {mb:.0f} | {mb / found[PLAIN]:.2f} |"
-            for norm, found in memory.items()
+            for norm, found in numbers["peaks"].items()
             for name, mb in found.items()
         ),
         "",
-        f"Targets missed in this run: {sum(heavy)}.",
+        f"The largest of the library's: {light.value:.2f}, {'met' if light.is_met else 'missed'}.",
         "",
         "## Per-sample stopping and warm starts",
         "",
-        f"The digits and the small network, trained until {100 * target:.0f} % of the test images "
-        f"survive FGSM of {EPSILON:g}; medians over {seeds} seeds, evaluations not counted. Calls "
-        f"are gradients of both players in units of a batch of {BATCH_SIZE}; the ratios are to the "
-        "first row, so below 1 is cheaper.",
+        f"The digits and the small network, trained until {100 * numbers['target']:.0f} % of the "
+        f"test images survive FGSM of {EPSILON:g}; medians over {numbers['seeds']} seeds, "
+        "evaluations not counted. Calls are gradients of both players in units of a batch of "
+        f"{BATCH_SIZE}; the ratios are to the first row, so below 1 is cheaper.",
         "",
         "| stopping and start | calls | inner steps, ratio | calls, ratio | time, ratio |",
         "|---|---|---|---|---|",
-        *training_rows(seeds, target),
+        *(
+            f"| {row['name']} | {row['calls']:.0f} | "
+            + " | ".join(f"{ratio:.2f}" for ratio in row["ratios"])
+            + " |"
+            for row in numbers["training"]
+        ),
         "",
     ]
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     return "\n".join(lines)
+
+
+BENCHMARK = pages.Benchmark("robust_steps", "benchmarks-robust.md", measure, render, headlines)
 
 
 def main() -> None:
@@ -341,22 +386,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="rounds to take the median over")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the training runs")
     parser.add_argument("--quick", action="store_true", help="one of each, to see that it runs")
-    parser.add_argument("--write", type=Path, help="also write the page to this file")
     parser.add_argument("--side", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--norm", choices=NORMS, default="batch", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = pages.parse(parser)
     if arguments.side is not None:
         report_peak(arguments.side, arguments.norm)
         return
     if arguments.rounds < 1 or arguments.seeds < 1:
         parser.error("--rounds and --seeds must be at least 1")
-    if arguments.quick:
-        text = page(1, 1, num_steps=2, target=0.3)
-    else:
-        text = page(arguments.rounds, arguments.seeds, NUM_STEPS, TARGET_ACCURACY)
-    print(text)
-    if arguments.write is not None:
-        arguments.write.write_text(text)
+    pages.publish(BENCHMARK, arguments)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """What each attack and the certificate say about the models of `neada train`: a table of the docs.
 
-    python benchmarks/robustness.py [--runs FOLDER] [--quick] [--write FILE]
+    python benchmarks/robustness.py [--runs FOLDER] [--quick] [--write [FOLDER]] [--render]
 
 Trains models on scikit-learn's digits, and on MNIST where the environment variable NEADA_DATA says
 where it is, and attacks their test images. With `--runs` the trained models are kept in a folder
-and not trained again. `--write` puts the table into a page, between its two marks.
+and not trained again. The table stands between two marks of `docs/robustness.md`.
 """
 
 import argparse
@@ -16,13 +16,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pages
 import torch
 from torch.nn.functional import cross_entropy
 
 from neada import attacks, robust
 from neada.training import TrainConfig, open_run, train
 
-BEGIN, END = "<!-- robustness table -->", "<!-- end of the table -->"
 EPS, RHO = 0.1, 0.01
 EPOCHS = {"digits": 40, "mnist": 1}
 SAMPLES = {"digits": 360, "mnist": 200}
@@ -45,7 +45,7 @@ ATTACKS: dict[str, dict[str, int]] = {
 }
 
 
-def row(name: str, folder: Path, quick: bool) -> str:
+def row(name: str, folder: Path, quick: bool) -> dict[str, Any]:
     """Train a model, or read it, and ask every attack and the certificate about it."""
     options = {"data": "digits", **MODELS[name]}
     data = options["data"]
@@ -57,7 +57,7 @@ def row(name: str, folder: Path, quick: bool) -> str:
     run = open_run(place)
     num_samples = 20 if quick else SAMPLES[data]
     inputs, targets = run.data.inputs_test[:num_samples], run.data.targets_test[:num_samples]
-    cells, warned = [], False
+    accuracies, warned = {}, False
     for attack, own in ATTACKS.items():
         more = {"num_queries": 20, "num_steps": 3} if quick and attack == "ensemble" else own
         with warnings.catch_warnings(record=True) as caught:
@@ -72,19 +72,20 @@ def row(name: str, folder: Path, quick: bool) -> str:
                 **more,
             )
         warned = warned or any("gradient" in str(warning.message) for warning in caught)
-        cells.append(f"{100 * found.attacked[EPS]:.1f}")
+        accuracies[attack] = found.attacked[EPS]
     few = inputs[:CERTIFIED], targets[:CERTIFIED]
     with torch.no_grad():
         loss = cross_entropy(run.model(few[0]), few[1]).item()
     bound = certificate(run.model, few, run.data.bounds)
-    cells = [
-        name + (" (warned)" if warned else ""),
-        f"{100 * found.clean:.1f}",
-        *cells,
-        f"{loss:.3g}",
-        "none" if bound is None else f"{bound.value:.3g}, {bound.kind}",
-    ]
-    return f"| {' | '.join(cells)} |"
+    return {
+        "name": name,
+        "warned": warned,
+        "clean": found.clean,
+        **accuracies,
+        "loss": loss,
+        "bound": None if bound is None else bound.value,
+        "kind": None if bound is None else bound.kind,
+    }
 
 
 def certificate(
@@ -113,9 +114,19 @@ def certificate(
         best, gamma = bound, 2.0 * gamma
 
 
-def table(names: list[str], folder: Path, quick: bool) -> str:
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """A row for every model."""
+    has_mnist = "NEADA_DATA" in os.environ and not arguments.quick
+    names = [name for name in MODELS if has_mnist or not name.startswith("mnist")]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.runs or Path(temporary)
+        return {"rows": [row(name, folder, arguments.quick) for name in names]}
+
+
+def render(record: pages.Record) -> str:
+    """The table, and what is in it."""
     lines = [
-        f"Written by `benchmarks/robustness.py`; torch {torch.__version__}. Accuracy in % on "
+        f"{pages.opening(record, 'robustness')} Accuracy in % on "
         f"{SAMPLES['digits']} test images of digits and {SAMPLES['mnist']} of MNIST, Linf, eps = "
         f"{EPS:g}, clipped to the range of the data; {EPOCHS['digits']} epochs of digits and "
         f"{EPOCHS['mnist']} of MNIST, one seed. The last columns are the mean loss of "
@@ -125,7 +136,26 @@ def table(names: list[str], folder: Path, quick: bool) -> str:
         "| model | clean | FGSM | PGD-40 | ensemble | mean loss | bound |",
         "|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([*lines, *(row(name, folder, quick) for name in names)])
+    for found in record.numbers["rows"]:
+        cells = [
+            found["name"] + (" (warned)" if found["warned"] else ""),
+            *(f"{100 * found[way]:.1f}" for way in ("clean", *ATTACKS)),
+            f"{found['loss']:.3g}",
+            "none" if found["bound"] is None else f"{found['bound']:.3g}, {found['kind']}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
+    """What training for robustness gains under the strongest attack."""
+    rows = {row["name"]: row for row in numbers["rows"]}
+    gain = rows["digits, adversarial"]["ensemble"] - rows["digits, plain"]["ensemble"]
+    what = "accuracy of digits under the ensemble that adversarial training gains, in points"
+    return [pages.Headline(what, 100 * gain, form=".1f")]
+
+
+BENCHMARK = pages.Benchmark("robustness", "robustness.md", measure, render, headlines, is_part=True)
 
 
 def say(words: str) -> None:
@@ -139,18 +169,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a little of each, to see that it runs"
     )
-    parser.add_argument("--write", type=Path, help="put the table into this page")
-    arguments = parser.parse_args()
-    has_mnist = "NEADA_DATA" in os.environ and not arguments.quick
-    names = [name for name in MODELS if has_mnist or not name.startswith("mnist")]
-    with tempfile.TemporaryDirectory() as temporary:
-        text = table(names, arguments.runs or Path(temporary), arguments.quick)
-    print(text)
-    if arguments.write is not None:
-        page = arguments.write.read_text()
-        before, _, rest = page.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        arguments.write.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    pages.publish(BENCHMARK, pages.parse(parser))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import neada
 from neada import problems
 
-__all__ = ["constrained_problems", "constrained_section"]
+__all__ = ["constrained", "constrained_means", "constrained_problems", "constrained_section"]
 
 _FTOLS = (1e-6, 1e-9, 1e-12, 1e-15)
 
@@ -27,7 +27,7 @@ _FTOLS = (1e-6, 1e-9, 1e-12, 1e-15)
 class _Row(NamedTuple):
     own: int | None
     other: int | None
-    time_ratio: float
+    time_ratio: float | None
 
 
 def constrained_problems() -> dict[str, Problem]:
@@ -111,7 +111,7 @@ def _compare(problem: Problem, tol: float, rounds: int) -> _Row:
     own = result.calls if result.success else None
     ftol = _slsqp_ftol(problem, tol)
     if ftol is None:
-        return _Row(own, None, math.nan)
+        return _Row(own, None, None)
     found = by_scipy(problem, "SLSQP", ftol=ftol, maxiter=2000)
     ratios = []
     for _ in range(rounds):
@@ -123,10 +123,24 @@ def _compare(problem: Problem, tol: float, rounds: int) -> _Row:
     return _Row(own, int(found.nfev + found.njev), statistics.median(ratios))
 
 
-def constrained_section(names: list[str], tol: float, rounds: int) -> list[str]:
-    """A table of calls and of times, and their geometric means."""
+def constrained(names: list[str], tol: float, rounds: int) -> dict[str, Any]:
+    """Calls of both and the ratio of their times, by problem."""
     made = constrained_problems()
-    rows = {name: _compare(made[name], tol, rounds) for name in names}
+    return {name: list(_compare(made[name], tol, rounds)) for name in names}
+
+
+def constrained_means(found: dict[str, Any]) -> tuple[float, float]:
+    """Geometric means of the ratios of calls and of times over the problems that both solve."""
+    both = [row for row in map(_Row._make, found.values()) if None not in row]
+    if not both:
+        return math.nan, math.nan
+    calls = statistics.geometric_mean(row.own / row.other for row in both)
+    return calls, statistics.geometric_mean(row.time_ratio for row in both)
+
+
+def constrained_section(found: dict[str, Any], tol: float, rounds: int) -> list[str]:
+    """A table of calls and of times, and their geometric means."""
+    rows = {name: _Row._make(row) for name, row in found.items()}
     lines = [
         "## Constraints: `minimize` against SLSQP",
         "",
@@ -141,22 +155,21 @@ def constrained_section(names: list[str], tol: float, rounds: int) -> list[str]:
         "| problem | minimize | SLSQP | ratio of calls | ratio of times |",
         "|---|---:|---:|---:|---:|",
     ]
-    calls, times = [], []
+    num_both = 0
     for name, row in rows.items():
-        both = row.own is not None and row.other is not None
+        ratios = " | "
         if row.own is not None and row.other is not None:
-            calls.append(row.own / row.other)
-            times.append(row.time_ratio)
+            num_both += 1
+            ratios = f"{row.own / row.other:.2f} | {row.time_ratio:.2f}"
         cells = ["-" if number is None else str(number) for number in (row.own, row.other)]
-        ratios = f"{calls[-1]:.2f} | {times[-1]:.2f}" if both else " | "
         lines.append(f"| {name} | {cells[0]} | {cells[1]} | {ratios} |")
     solved = [sum(row[i] is not None for row in rows.values()) for i in (0, 1)]
-    means = [statistics.geometric_mean(found) if found else math.nan for found in (calls, times)]
+    means = constrained_means(found)
     return [
         *lines,
         f"| solved | {solved[0]} of {len(rows)} | {solved[1]} of {len(rows)} | | |",
         "",
-        f"Geometric means over the {len(calls)} problems that both solve: {means[0]:.2f} of the "
+        f"Geometric means over the {num_both} problems that both solve: {means[0]:.2f} of the "
         f"calls, {means[1]:.2f} of the time. SLSQP solves a quadratic program with all gradients "
         "of the constraints in every step; `minimize` takes gradients of one number only.",
         "",

@@ -51,6 +51,9 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = f"neada {release}"
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 
 class NamesDirective(SphinxDirective):

@@ -40,12 +40,13 @@ def cells(page: str, heading: str, row: str, number: int = 0) -> list[str]:
 
 
 def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> None:
-    page_file = tmp_path / "page.md"
-    result = run_benchmark("--quick", "--write", str(page_file))
+    result = run_benchmark("--quick", "--write", str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""  # progress is for terminals
-    page = page_file.read_text()
+    page = (tmp_path / "benchmarks-minimax.md").read_text()
     assert result.stdout == page + "\n"
+    again = run_benchmark("--render", "--write", str(tmp_path))
+    assert again.stdout == result.stdout  # from the numbers alone
     calls = "Calls to 1e-06"
     assert cells(page, calls, "problem")[:3] == ["neada", "GDA, tuned", "nested scipy"]
     # The counts of grid-tuned GDA that were known before there was a benchmark.
@@ -84,18 +85,22 @@ def test_bad_arguments_are_refused() -> None:
     assert result.returncode == 2
     assert "--max-calls must be at least 1" in result.stderr
     assert "Traceback" not in result.stderr
+    result = run_benchmark("--quick", "--write")  # would replace what was measured
+    assert result.returncode == 2 and "give --write a folder" in result.stderr
+    result = run_benchmark("--render", "--write", "nowhere")
+    assert result.returncode == 1 and "is not there; run the script" in result.stderr
 
 
 RACE = ("Adam, 15 steps", "NeAda as released", "Fast-AT", "Free-AT, 4 replays", "`WRM`")
 
 
 def test_the_quick_race_has_every_loop_and_ratios_of_its_seconds(tmp_path: Path) -> None:
-    page_file, runs = tmp_path / "page.md", tmp_path / "runs"
-    arguments = ("--quick", "--write", str(page_file), "--runs", str(runs))
+    runs = tmp_path / "runs"
+    arguments = ("--quick", "--write", str(tmp_path), "--runs", str(runs))
     result = run_benchmark(*arguments, "--figures", str(tmp_path), script="robust_race.py")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    page = page_file.read_text()
+    page = (tmp_path / "benchmarks-race.md").read_text()
     assert result.stdout == page + "\n"
     assert (tmp_path / "robust-race-digits.png").stat().st_size > 10_000
     # Every accuracy is at least 0, so all arrive at the middle evaluation: 8 steps of x, with 15
@@ -116,9 +121,9 @@ def test_the_quick_race_has_every_loop_and_ratios_of_its_seconds(tmp_path: Path)
     against = float(cells(page, "Digits", "`WRM`")[4])
     verdict = "target met" if against >= 1.0 else "missed"
     assert f"target 1, goal 1e+09: **{verdict}**." in page
-    # Finished runs are read, not run again: the page is the same to the last digit of a second.
+    # Finished runs are read, not run again: the tables are the same to the last digit of a second.
     again = run_benchmark("--quick", "--runs", str(runs), "--kept-only", script="robust_race.py")
-    assert again.stdout == result.stdout
+    assert again.stdout.splitlines()[3:] == result.stdout.splitlines()[3:]
     kept = runs / "robust_race_digits_fast_at_0.json"
     content = json.loads(kept.read_text())
     assert [point["steps"] for point in content["points"]] == [4, 8, 12]
@@ -222,12 +227,11 @@ def test_an_accuracy_is_reached_in_the_middle_of_three_and_other_runs_are_refuse
 def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
     tmp_path: Path,
 ) -> None:
-    page_file, runs = tmp_path / "page.md", tmp_path / "runs"
-    arguments = ("--quick", "--write", str(page_file), "--runs", str(runs))
+    arguments = ("--quick", "--write", str(tmp_path), "--runs", str(tmp_path / "runs"))
     result = run_benchmark(*arguments, script="attacks_race.py")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    page = page_file.read_text()
+    page = (tmp_path / "benchmarks-attacks.md").read_text()
     assert result.stdout == page + "\n"
     lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| digits")]
     assert [line[2] for line in lines][:2] == ["neada", "neada, all queries"]
@@ -241,14 +245,12 @@ def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
 
 def test_the_quick_comparison_of_estimators_has_every_row(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", minversion="1.6", reason="estimators need scikit-learn")
-    page_file, raw = tmp_path / "page.md", tmp_path / "raw.json"
-    arguments = ("--quick", "--write", str(page_file), "--raw", str(raw))
-    result = run_benchmark(*arguments, script="estimators.py")
+    result = run_benchmark("--quick", "--write", str(tmp_path), script="estimators.py")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    page = page_file.read_text()
+    page = (tmp_path / "benchmarks-estimators.md").read_text()
     assert result.stdout == page + "\n"
-    rows = json.loads(raw.read_text())
+    rows = json.loads((tmp_path / "estimators.json").read_text())["numbers"]["rows"]
     assert len(rows) == 8 + 6
     for row in rows:
         shown = cells(page, row["data"].capitalize(), row["model"])
@@ -263,13 +265,13 @@ def test_the_quick_comparison_of_estimators_has_every_row(tmp_path: Path) -> Non
 
 
 def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- robustness table -->\nold\n<!-- end of the table -->\nafter\n")
-    result = run_benchmark("--quick", "--write", str(page), script="robustness.py")
+    page = tmp_path / "robustness.md"
+    page.write_text("before\n<!-- begin robustness -->\nold\n<!-- end robustness -->\nafter\n")
+    result = run_benchmark("--quick", "--write", str(tmp_path), script="robustness.py")
     assert result.returncode == 0, result.stderr
     text = page.read_text()
-    assert text.startswith("before\n<!-- robustness table -->\nWritten by")
-    assert text.endswith("<!-- end of the table -->\nafter\n") and "old" not in text
+    assert text.startswith("before\n<!-- begin robustness -->\nWritten by")
+    assert text.endswith("<!-- end robustness -->\nafter\n") and "old" not in text
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "| digits" in line]
     assert len(rows) == 5 and all(len(row) == 7 for row in rows)
     for row in rows:
@@ -282,12 +284,11 @@ def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path
 
 
 def test_the_quick_run_of_two_ranks_has_efficiencies_of_its_raw_times(tmp_path: Path) -> None:
-    page_file = tmp_path / "page.md"
-    result = run_benchmark("--quick", "--write", str(page_file), script="ranks.py")
+    result = run_benchmark("--quick", "--write", str(tmp_path), script="ranks.py")
     assert result.returncode == 0, result.stderr
-    page = page_file.read_text()
+    page = (tmp_path / "benchmarks-ranks.md").read_text()
     assert result.stdout == page + "\n"
-    raw = json.loads((tmp_path / "page.json").read_text())
+    raw = json.loads((tmp_path / "ranks.json").read_text())["numbers"]
     (times,) = raw["rounds"]
     alone = [sum(step["seconds"] for step in times[f"alone {r}"][r]) for r in (0, 1)]
     assert times["alone 0"][1] is None and times["alone 1"][0] is None
@@ -316,8 +317,8 @@ def test_the_quick_run_of_two_ranks_has_efficiencies_of_its_raw_times(tmp_path: 
         numbers, number_bytes, _, gradient_bytes, _ = cells(page, "Bytes per outer step", name)
         assert (numbers, number_bytes) == (str(met), str(24 * met))
         assert int(gradient_bytes.replace(",", "")) == 4 * (num_parameters + extra)
-    kept = ("--from", str(tmp_path / "page.json"))
-    assert run_benchmark(*kept, script="ranks.py").stdout == result.stdout
+    again = run_benchmark("--render", "--write", str(tmp_path), script="ranks.py")
+    assert again.stdout == result.stdout
 
 
 def test_the_prediction_for_many_ranks_follows_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The pages of the documentation agree with the code."""
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from neada.optim import PlayerOptimizer
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SOURCE = Path(neada.__file__).parent
-SHELL_PAGES = (ROOT / "README.md", DOCS / "training.md", DOCS / "command-line.md")
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("api/*.md")])
+COMMAND = re.compile(r"^    (neada (?:.*\\\n)*.*)$", re.MULTILINE)
+SHELL_PAGES = [page for page in (ROOT / "README.md", *PAGES) if COMMAND.search(page.read_text())]
 
 
 def test_the_table_says_what_each_optimizer_says_of_itself() -> None:
@@ -70,22 +73,61 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\n## [{neada.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-PAGES = ("index", "minimax", "constrained", "sets", "training", "estimators")
+# A block of Python, and the block right below it that says what is printed.
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_the_examples_of_a_page_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def examples_of(page: Path) -> list[list[tuple[str, str]]]:
+    """The examples of a page, each with the blocks that go on with it."""
+    found: list[list[tuple[str, str]]] = []
+    for code, output in BLOCK.findall(page.read_text()):
+        if code.startswith("# goes on\n"):
+            found[-1].append((code, output))
+        else:
+            found.append([(code, output)])
+    return found
+
+
+EXAMPLES = [
+    pytest.param(blocks, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, blocks in enumerate(examples_of(page), start=1)
+]
+
+
+@pytest.mark.parametrize("blocks", EXAMPLES)
+def test_every_example_runs_alone_and_prints_what_the_page_says(
+    blocks: list[tuple[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{name}.md").read_text(), re.DOTALL)
-    exec(compile("\n".join(blocks), f"{name}.md", "exec"), {})
+    names: dict[str, object] = {}
+    for code, output in blocks:
+        exec(compile(code, "example", "exec"), names)
+        printed = capsys.readouterr().out
+        if output:
+            assert printed == output
+
+
+def test_no_block_of_code_is_left_out() -> None:
+    kinds = {
+        kind for page in PAGES for kind in re.findall(r"^ *```([^{\s]\S*)", page.read_text(), re.M)
+    }
+    assert kinds == {"python", "text"}
 
 
 @pytest.mark.parametrize("page", SHELL_PAGES, ids=lambda page: page.stem)
 def test_the_commands_have_the_flags_that_pages_use(page: Path) -> None:
-    commands = re.findall(r"^    (neada (?:.*\\\n)*.*)$", page.read_text(), re.MULTILINE)
-    assert commands
-    for command in commands:
+    for command in COMMAND.findall(page.read_text()):
         _, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
         make_parser().parse_args(arguments)
+
+
+def test_the_figure_of_the_first_page_shows_what_its_words_say() -> None:
+    curves = runpy.run_path(str(DOCS / "figures" / "wrong_ratio.py"))["curves"]()
+    (_, adams), (_, nested), (calls, solved) = curves.values()
+    assert max(adams[-200:]) > 1.0
+    assert max(nested[-50:]) < 1e-10
+    assert solved[-1] < 1e-6 and calls[-1] == 24

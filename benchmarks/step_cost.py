@@ -1,0 +1,169 @@
+"""What it costs that a step is taken whole or not at all: step times of two source trees.
+
+    python benchmarks/step_cost.py --before ../other-tree/src
+
+One process for each tree, which take turns; the ratio is that of the medians over all rounds.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from neada import models, optim, robust, steppers
+
+OWN = Path(__file__).parents[1] / "src"
+
+
+def vector_game() -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    torch.manual_seed(0)
+    matrix = torch.randn(10, 10, dtype=torch.float64)
+    x = torch.randn(10, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(10, dtype=torch.float64, requires_grad=True)
+    return x, y, lambda: x.cos().sum() + y @ (matrix @ x) - y @ y
+
+
+def nested() -> Callable[[], object]:
+    """NeAda with its usual parts on a vector problem."""
+    x, y, value = vector_game()
+    stepper = steppers.NeAda(optim.GeneralizedAdaGrad([x]), optim.AdGD([y], maximize=True))
+    return lambda: stepper.step(value)
+
+
+def alternating() -> Callable[[], object]:
+    """Alternating Adam on a vector problem: the first player is copied."""
+    x, y, value = vector_game()
+    adam = torch.optim.Adam
+    stepper = steppers.Alternating(adam([x], 1e-3), adam([y], 1e-3, maximize=True))
+    return lambda: stepper.step(value)
+
+
+def simultaneous() -> Callable[[], object]:
+    """Simultaneous Adam on a vector problem: nothing is copied."""
+    x, y, value = vector_game()
+    adam = torch.optim.Adam
+    stepper = steppers.Simultaneous(adam([x], 1e-3), adam([y], 1e-3, maximize=True))
+    return lambda: stepper.step(value)
+
+
+def tiada() -> Callable[[], object]:
+    """TiAda on a vector problem."""
+    x, y, value = vector_game()
+    stepper = steppers.TiAda([x], [y])
+    return lambda: stepper.step(value)
+
+
+def images() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(128, 1, 28, 28, generator=generator), torch.arange(128) % 10
+
+
+def network(name: str) -> nn.Module:
+    return models.make(name, (1, 28, 28), 10, seed=0)
+
+
+def small() -> nn.Module:
+    """Batch norm in a network of two layers."""
+    torch.manual_seed(0)
+    layers = [nn.Flatten(), nn.Linear(784, 64), nn.BatchNorm1d(64), nn.ELU(), nn.Linear(64, 10)]
+    return nn.Sequential(*layers)
+
+
+def wrm(model: nn.Module) -> Callable[[], object]:
+    objective = robust.WRM(model, cross_entropy, 1.3)
+    x_optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    inputs, targets = images()
+    return lambda: objective.step(x_optimizer, inputs, targets)
+
+
+def group(model: nn.Module) -> Callable[[], object]:
+    objective = robust.GroupDRO(model, cross_entropy, 10)
+    x_optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    inputs, targets = images()
+    return lambda: objective.step(x_optimizer, inputs, targets, targets)
+
+
+WORKLOADS: dict[str, tuple[Callable[[], Callable[[], object]], int]] = {
+    "NeAda, vectors": (nested, 40),
+    "alternating Adam, vectors": (alternating, 100),
+    "simultaneous Adam, vectors": (simultaneous, 100),
+    "TiAda, vectors": (tiada, 100),
+    "WRM, small network": (lambda: wrm(small()), 8),
+    "WRM, cnn": (lambda: wrm(network("cnn")), 1),
+    "group DRO, small network": (lambda: group(small()), 40),
+}
+
+
+def serve() -> None:
+    """Time a block of steps of a workload whenever its name is read."""
+    torch.set_num_threads(1)
+    steps = {}
+    for line in sys.stdin:
+        name = line.strip()
+        if name not in steps:
+            steps[name] = WORKLOADS[name][0]()
+            for _ in range(3):
+                steps[name]()
+        times = []
+        for _ in range(WORKLOADS[name][1]):
+            start = time.perf_counter()
+            steps[name]()
+            times.append(time.perf_counter() - start)
+        sys.stdout.write(f"{statistics.median(times)}\n")
+        sys.stdout.flush()
+
+
+def worker(tree: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, __file__, "--serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def ask(process: "subprocess.Popen[str]", name: str) -> float:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{name}\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", type=Path, default=OWN, help="the src folder to compare with")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", choices=WORKLOADS, help="one workload")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve()
+        return
+    before, after = worker(arguments.before), worker(OWN)
+    print("| step | before, ms | after, ms | ratio |\n|---|---|---|---|")
+    for name in [arguments.only] if arguments.only else WORKLOADS:
+        pairs = []
+        for number in range(arguments.rounds):
+            order = (before, after) if number % 2 == 0 else (after, before)
+            found = {process.pid: ask(process, name) for process in order}
+            pairs.append((found[before.pid], found[after.pid]))
+        old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = statistics.median(b / a for a, b in pairs)
+        print(f"| {name} | {1e3 * old:.3f} | {1e3 * new:.3f} | {ratio:.3f} |", flush=True)
+    for process in (before, after):
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()
