@@ -17,6 +17,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+if dist.is_available():
+    # Its functions have the process group as a default argument: imported after the group was made,
+    # as torch's compiler does, it keeps the group and its threads, and the process may end in
+    # SIGABRT.
+    import torch.distributed.nn
+
 __all__ = [
     "ConnectionLost",
     "Meeting",

@@ -4,7 +4,6 @@ Without a process group each function does what a single process does.
 """
 
 import contextlib
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,8 +41,6 @@ def met(device: torch.device) -> Iterator[None]:
         yield
         return
     devices.make_current(device)
-    # Imported later, it would keep the process group for ever, whose threads then outlive the end.
-    importlib.import_module("torch.distributed.nn")
     # torchrun may keep its store over a restart, and with it the addresses of ranks that are gone.
     store, rank, num_ranks = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
