@@ -30,13 +30,6 @@ CELLS = {
 PARTS = ("held_out", "test")
 SCALE = "standard"
 OPTIONS = ("scale", "seeds", "max_calls")
-# Held-out accuracies that the authors' scripts gave for one seed with 1565 calls.
-RELEASED = {
-    ("gdmax", 0.001): "96.7 / 93.6 / 87.0 / 65.6",
-    ("gdmax", 0.01): "96.4 / 94.1 / 88.3 / 70.0",
-    ("neada", 0.001): "97.9 / 95.7 / 88.5 / 60.2",
-    ("neada", 0.01): "98.1 / 96.4 / 92.1 / 75.9",
-}
 
 Records = dict[str, pages.Record]
 Cell = dict[str, Any]
@@ -180,9 +173,7 @@ VARIANTS = {
 def figure_4(records: Records, name: str = "mnist-dro") -> str:
     """Accuracies by method and learning rate: means, and at the largest eps the spread."""
     found = {(c["method"], c["batch_norm"], c["lr_y"]): c for c in cells_of(records, name)}
-    with_scripts = name == "mnist-dro"
     columns = ["", "steps of x", "clean", "0.02", "0.05", "0.1", "0.1, over seeds", "test, 0.1"]
-    columns += ["released scripts"] * with_scripts
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for (method, batch_norm), words in VARIANTS.items():
         for lr_y in (0.001, 0.01, None):
@@ -199,8 +190,6 @@ def figure_4(records: Records, name: str = "mnist-dro") -> str:
                 f"{low:.1f} to {high:.1f}" if cell["seeds"] > 1 else "one seed",
                 f"{cell['test_0.1'][0]:.1f}",
             ]
-            is_released = with_scripts and batch_norm == "batch"
-            row += [RELEASED[method, lr_y] if is_released else ""] * with_scripts
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join([*lines, ""])
 

@@ -239,14 +239,13 @@ print(f"AUC on test data {test_area(setting):.3f}")
 # for everybody, three seeds, the same learning rate for both players. No rate was
 # chosen on data of its own, so a curve says more than its highest point.
 #
-# At its best rate each min-max method comes to an AUC of 0.963 to 0.965, no more than
-# the linear score has, and no more than cross-entropy (0.967). They differ in the rates
-# that work: NeAda needs 0.1 to 1, TiAda 0.1 to 10; the PESG-style loop works with 0.001
-# and 0.01, where those two are too slow, loses one of three runs at 0.1 and all above.
-# The closed form is ahead, with 0.986 at rate 1 and all 3000 gradients spent on the
-# weights, where the others spend half of them or fewer. Whoever has both classes in
-# every batch should take it. The min-max form is for the case that it was made for, a
-# stream of single samples in which positives are rare.
+# At its best rate no min-max method is ahead of the linear score or of cross-entropy.
+# They differ in the rates that work: NeAda needs 0.1 to 1, TiAda 0.1 to 10; the
+# PESG-style loop works with 0.001 and 0.01, where those two are too slow, loses one of
+# three runs at 0.1 and all above. The closed form is ahead at rate 1, with all 3000
+# gradients spent on the weights, where the others spend half of them or fewer. Whoever
+# has both classes in every batch should take it. The min-max form is for the case that
+# it was made for, a stream of single samples in which positives are rare.
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)
 
