@@ -343,6 +343,24 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_pat
         assert rows_without_time(cut) == rows_without_time(whole)
 
 
+def test_a_training_that_cannot_go_on_is_done_again(tmp_path: Path) -> None:
+    whole, cut = Run(tmp_path / "whole"), Run(tmp_path / "cut")
+    config = tiny_training()
+    whole.start({})
+    robust_training.train_into(config, whole, lambda part: None, resumable=True)
+
+    def interrupt(part: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    for name in ("config.json", "environment.json"):
+        cut.start({})
+        with pytest.raises(KeyboardInterrupt):
+            robust_training.train_into(config, cut, interrupt, resumable=True)
+        (cut.folder / "training" / name).write_text("{}")
+        robust_training.train_into(config, cut, lambda part: None, resumable=True)
+        assert rows_without_time(cut) == rows_without_time(whole)
+
+
 def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.start({})

@@ -24,6 +24,10 @@ CONFIG = TrainConfig(
 KINDS = ("finished", "interrupted")
 
 
+class KilledError(Exception):
+    """In place of a signal."""
+
+
 def data() -> Dataset:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.rand(30, 4, generator=generator)
@@ -175,6 +179,74 @@ def test_a_run_without_its_checkpoints_is_not_begun_again(
     with pytest.raises(ValueError, match=r"has metrics.jsonl but no checkpoint"):
         resumed(folder)
     assert files_in(folder) == before
+
+
+def test_a_kill_after_falling_back_leaves_a_run_that_goes_on(
+    folders: dict[str, Path], whole: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(folders["interrupted"], folder)
+    named(folder, "journal 1").write_bytes(b"damaged")
+
+    def kill(at: Progress) -> None:
+        raise KilledError
+
+    with pytest.warns(UserWarning, match="cannot be used"), pytest.raises(KilledError):
+        train(CONFIG, folder, resume=True, model=model(), data=data(), progress=kill)
+    assert resumed(folder) == whole
+
+
+def test_something_else_in_the_place_of_a_file_is_refused(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in (*NAMES, "result.json", ".metrics.jsonl.0123abcd"):
+        folder = tmp_path / "run"
+        shutil.copytree(folders["finished"], folder)
+        path = folder / name if name.startswith(".") else named(folder, name)
+        path.unlink(missing_ok=True)
+        path.mkdir()
+        before = set(folder.iterdir())
+        for way in ("resume", "overwrite"):
+            options: Any = {way: True}
+            with pytest.raises(ValueError, match="in the place of a file"):
+                train(CONFIG, folder, model=model(), data=data(), **options)
+        assert set(folder.iterdir()) == before
+        shutil.rmtree(folder)
+
+
+def test_a_store_that_cannot_be_is_refused_before_the_old_run_is_gone(tmp_path: Path) -> None:
+    train(CONFIG, tmp_path, model=model(), data=data())
+    before = files_in(tmp_path)
+    own = data()
+    half = {name: getattr(own, name).bfloat16() for name in ("inputs_train", "inputs_test")}
+    narrow = dataclasses.replace(own, **half)
+    with pytest.raises(ValueError, match="dtype must be"):
+        train(CONFIG, tmp_path, overwrite=True, model=model().bfloat16(), data=narrow)
+    assert files_in(tmp_path) == before
+
+
+class Interrupting(nn.Sequential):
+    """Sends a signal with the first evaluation."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().forward(inputs)
+
+
+def test_a_signal_in_the_last_evaluation_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    asked: Any = {"max_calls": 60, "epochs": None, "eval_every": 10_000, "eval_samples": 5}
+    config = dataclasses.replace(CONFIG, **asked)
+    options: Any = {"data": data(), "checkpoint_seconds": 1e-9}
+    whole = train(config, tmp_path / "whole", model=model(), **options)
+    layers = Interrupting(*model())
+    stopped = train(config, tmp_path / "run", model=layers, **options)
+    assert stopped.status is TrainStatus.INTERRUPTED
+    assert stopped.message == "interrupted; resume=True goes on from the last checkpoint"
+    ended = train(config, tmp_path / "run", model=model(), resume=True, **options)
+    assert [row["calls"] for row in ended.rows] == [row["calls"] for row in whole.rows]
+    for found, expected in zip(ended.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(found, expected)
 
 
 # Checkpoints with a right checksum and odd contents.

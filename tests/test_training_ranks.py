@@ -207,6 +207,14 @@ def test_one_process_goes_on_with_a_run_of_two_ranks(
     assert_equal_to_rounding(found, alone[game])
 
 
+def test_a_complete_run_of_two_ranks_stays_as_it_is(ranks: Any, folder: Path) -> None:
+    where = folder / "two, wrm, disk"
+    before = {path.name: path.read_bytes() for path in where.iterdir()}
+    found = outcome(train(config("wrm, disk"), where, data=data(), resume=True))
+    assert {path.name: path.read_bytes() for path in where.iterdir()} == before
+    assert found == ranks[0]["wrm, disk"]
+
+
 def test_only_one_rank_writes_and_its_trouble_is_that_of_all(ranks: Any, folder: Path) -> None:
     assert ranks[0]["exists"] == ranks[1]["exists"]
     assert ranks[0]["exists"].startswith("rank 0: ")

@@ -1,6 +1,5 @@
 """The run folder: config, environment, metrics, checkpoints; whole or not there."""
 
-import contextlib
 import errno
 import hashlib
 import importlib.metadata
@@ -39,6 +38,7 @@ __all__ = [
     "Checkpoints",
     "FolderInUse",
     "Run",
+    "check_files",
     "encode",
     "environment",
     "launched_by",
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 
+_FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json", "checkpoint-*.pt")
 _PACKAGES = ("neada", "torch", "numpy", "matplotlib", "scikit-learn", "mlxtend", "tqdm")
 
 
@@ -120,10 +121,9 @@ class Checkpoints:
     def paths(self) -> list[Path]:
         """The checkpoints, oldest first, whole or not."""
         try:
-            found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
+            return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
         except FileNotFoundError:
             return []
-        return sorted(path for path in found if path.is_file())
 
     def save(self, state: Mapping[str, Any]) -> Path:
         """Write a checkpoint; only then are older ones removed.
@@ -161,7 +161,7 @@ class Checkpoints:
             ValueError: There are checkpoints, but none is whole, or it has another format.
         """
         for path, state in self.states():
-            self.go_on_from(path)
+            self._whole = [path]
             return state
         return None
 
@@ -177,7 +177,8 @@ class Checkpoints:
         for path in reversed(paths):
             state = _read(path)
             if state is None:
-                warnings.warn(f"{path} is damaged; the checkpoint before it is used", stacklevel=2)
+                instead = "" if path == paths[0] else "; the checkpoint before it is used"
+                warnings.warn(f"{path} is damaged{instead}", stacklevel=2)
                 continue
             _check_format(path, state.pop("format", None))
             num_whole += 1
@@ -186,8 +187,9 @@ class Checkpoints:
             raise ValueError(f"no checkpoint in {self.folder} is whole: start again")
 
     def go_on_from(self, path: Path) -> None:
-        """Keep this checkpoint; later ones give way to the next that is saved."""
+        """Keep this checkpoint and those before it; later ones are removed."""
         self._whole = [path]
+        self._tidy(keep={each for each in self.paths() if each <= path})
 
     def clear(self) -> None:
         """Remove all checkpoints."""
@@ -197,16 +199,14 @@ class Checkpoints:
     def _tidy(self, keep: set[Path]) -> None:
         """Remove other checkpoints, and what a process that was killed left half-written."""
         for path in (*self.paths(), *drafts(self.folder, "checkpoint-*")):
-            if path not in keep:
+            if path not in keep and not path.is_dir():
                 path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """A checkpoint's state; None if the file is not what was written."""
     name = _NAME.fullmatch(path.name)
-    content = b""
-    with contextlib.suppress(FileNotFoundError):
-        content = path.read_bytes()
+    content = path.read_bytes() if path.is_file() else b""
     if name is None or _checksum(content) != name[2]:
         return None
     try:
@@ -238,6 +238,24 @@ def _number(path: Path) -> int:
     name = _NAME.fullmatch(path.name)
     assert name is not None
     return int(name[1])
+
+
+def check_files(folder: Path, *patterns: str) -> None:
+    """Raise unless everything in a folder that has the name of a run's file is a file.
+
+    Args:
+        folder: Of the run.
+        patterns: Further names of files.
+
+    Raises:
+        ValueError: There is a folder, a pipe or the like, which could be neither read nor replaced.
+    """
+    for pattern in (*_FILES, *patterns):
+        for path in (*folder.glob(pattern), *drafts(folder, pattern)):
+            if path.exists() and not path.is_file():
+                raise ValueError(
+                    f"{path} is in the place of a file: remove it, or use another folder"
+                )
 
 
 class Run:
@@ -368,6 +386,7 @@ class Run:
     def trouble(self, config: Mapping[str, Any]) -> str:
         """Why the folder cannot stand for a run of this config; empty if it can."""
         try:
+            check_files(self.folder)
             found = read_json(self.folder / "config.json")
             result = read_json(self.folder / "result.json")
             checksum = sha256(self.metrics_file)

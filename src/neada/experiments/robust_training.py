@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -98,13 +99,13 @@ def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: 
     folder = run.folder / _TRAINING if resumable else None
     # A training that had finished is in the way only when somebody wants it done again.
     finished = folder is not None and (folder / "result.json").exists()
-    result = train(
-        config,
-        folder,
-        resume=resumable and not finished,
-        overwrite=finished,
-        progress=lambda seen: progress(seen.part),
-    )
+    begin = partial(train, config, folder, progress=lambda seen: progress(seen.part))
+    try:
+        result = begin(resume=resumable and not finished, overwrite=finished)
+    except ValueError:
+        if folder is None or finished:
+            raise
+        result = begin(overwrite=True)  # what is left of an earlier attempt cannot go on
     if result.status is TrainStatus.INTERRUPTED:
         _give_way()
     run.append(result.rows)

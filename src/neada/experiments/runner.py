@@ -16,7 +16,7 @@ import torch
 from neada.checks import check_choice, check_number, printable
 from neada.experiments import experiment as registry
 from neada.experiments.experiment import Scale, run_folder
-from neada.runs import Run, locked, read_json, remove_drafts, write_json
+from neada.runs import Run, check_files, locked, read_json, remove_drafts, write_json
 from neada.tables import REQUEST_FILE
 
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
@@ -88,9 +88,9 @@ def reproduce(
     if (out / "config.json").exists():
         raise ValueError(f"{out} holds a run, not a reproduction: use another folder")
     with locked(out):
+        tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
         for folder in (out, *(out / name for name in names)):
             remove_drafts(folder)
-        tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
         settings = {"scale": scale, "seeds": seeds, "max_calls": max_calls}
         wanted = {*names, *_still_valid(last_request(out), settings)}
         merged = [name for name in registry.names() if name in wanted]
@@ -108,7 +108,11 @@ def pending(
     max_calls: int | None,
     overwrite: bool,
 ) -> tuple[list[Task], list[tuple[str, str]], int]:
-    """The runs to do, the folders that will be redone and why, and how many are kept."""
+    """The runs to do, the folders that will be redone and why, and how many are kept.
+
+    Raises:
+        ValueError: There is something in the place of a file that cannot be replaced.
+    """
     _check_request(list(names), scale, seeds, max_calls)
     tasks: list[Task] = []
     redone: list[tuple[str, str]] = []
@@ -120,6 +124,8 @@ def pending(
             if not trouble:
                 num_kept += 1
                 continue
+            for place in (folder, *folder.glob("*/")):
+                check_files(place)
             if folder.exists() and not overwrite:
                 redone.append((str(folder.relative_to(out)), trouble))
             tasks.append(Task(name, config))

@@ -25,7 +25,7 @@ from neada.checks import check_number
 from neada.files import drafts, replacing
 from neada.robust.journal import Array, Journal, Sums, checksums, damaged
 
-__all__ = ["PerturbationStore"]
+__all__ = ["PerturbationStore", "check_dtype"]
 
 _BLOCK = 1024
 """Rows that are verified at a time."""
@@ -35,6 +35,12 @@ _DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float32: np.dtype("<f4"),
     torch.float64: np.dtype("<f8"),
 }
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Raise ValueError unless there can be a store of this dtype."""
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype must be torch.float32, float64 or float16, got {dtype}")
 
 
 class PerturbationStore:
@@ -73,8 +79,7 @@ class PerturbationStore:
     ) -> None:
         check_number("num_samples", num_samples, above=1, strict=False, whole=True)
         check_number("num_kept", num_kept, above=1, strict=False, whole=True)
-        if dtype not in _DTYPES:
-            raise ValueError(f"dtype must be torch.float32, float64 or float16, got {dtype}")
+        check_dtype(dtype)
         self.num_samples = num_samples
         self.sample_shape = tuple(int(size) for size in sample_shape)
         self.dtype = dtype

@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 
+_LARGEST = 2**63 - 1
+"""Of whole numbers, as torch and a checkpoint have them."""
+
+
 class Option(NamedTuple):
     """One field of a config, or one flag of a command.
 
@@ -93,7 +97,7 @@ class Option(NamedTuple):
             value,
             above=0 if least is None else least,
             strict=least is None,
-            most=self.most,
+            most=_LARGEST if whole and self.most is None else self.most,
             whole=whole,
         )
 
@@ -151,7 +155,7 @@ class DataOptions:
         or_file=".npz",
     )
     data_folder: str | None = option(None, "where the files of mnist or fashion-mnist are")
-    data_seed: int = option(0, "seed of random data and splits", least=0, most=2**63 - 1)
+    data_seed: int = option(0, "seed of random data and splits", least=0)
     download: bool = option(False, "allow to download missing data")
     model: str = option(
         "auto", "the network; auto is the usual one of the data", choices=("auto", *tables.MODELS)
@@ -291,7 +295,7 @@ class MachineOptions:
     channels_last: bool | None = option(
         None, "memory layout of images (default: yes for the model cnn, which it makes faster)"
     )
-    seed: int = option(0, "seed of initialization, batches and all else", least=0, most=2**63 - 1)
+    seed: int = option(0, "seed of initialization, batches and all else", least=0)
     threads: int | None = option(None, "threads of torch (default: as they are)", most=1024)
 
 

@@ -183,7 +183,8 @@ class _Training:
         with distributed.together(torch.zeros(())):
             if record.state is None:
                 self.game.open(folder)
-            self.game.settle()
+            if not self.complete:
+                self.game.settle()
         distributed.copy_from_first([*model.parameters(), *model.buffers()])
 
     def _resume(self) -> None:
@@ -263,6 +264,7 @@ class _Training:
         endless = batches.endless()
         accuracy: float | None = None
         taken_up = record.path
+        was_complete = self.complete
         try:
             if self.folder is not None and record.state is None:
                 record.save(self._state())
@@ -295,7 +297,7 @@ class _Training:
                 if self.complete:
                     break
                 if stop.asked:
-                    words = "interrupted; the checkpoint is written, resume=True goes on from here"
+                    words = "interrupted; resume=True goes on from the last checkpoint"
                     return self._ended(TrainStatus.INTERRUPTED, words)
 
                 # A batch: the adversary, then the model.
@@ -328,7 +330,8 @@ class _Training:
                 TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}"
             )
         record.seal()
-        game.tidy()
+        if not was_complete:
+            game.tidy()
         return self._ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
 
     def _skip(self, error: FloatingPointError) -> None:

@@ -16,6 +16,7 @@ from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
 from neada.robust.problem import check_loss
+from neada.robust.store import check_dtype
 from neada.sets import Set, Simplex
 from neada.steppers import TiAda
 from neada.training.config import TrainConfig
@@ -67,13 +68,22 @@ class Game(ABC):
         self.objective: Objective = make(config, model, data)
         self._config = config
         self._inputs = data.inputs_train
+        if self._has_store:
+            check_dtype(self._inputs.dtype)
+
+    @property
+    def _has_store(self) -> bool:
+        """Whether perturbations persist from one epoch to the next."""
+        is_asked_for = self._config.warm_start != "none"
+        is_needed = not tables.METHODS[self._config.method].has_inner_loop
+        return (is_asked_for or is_needed) and isinstance(self.objective, InputObjective)
 
     def open(self, folder: Path | None) -> None:
         """Open the store of perturbations, if they persist: in the run's folder or in memory."""
-        where, inputs = self._config.warm_start, self._inputs
-        persist = where != "none" or not tables.METHODS[self._config.method].has_inner_loop
-        if persist and isinstance(self.objective, InputObjective):
-            path = folder / _STORE_FILE if folder and where == "disk" else None
+        inputs, on_disk = self._inputs, self._config.warm_start == "disk"
+        if self._has_store:
+            assert isinstance(self.objective, InputObjective)
+            path = folder / _STORE_FILE if folder and on_disk else None
             self.objective.store = robust.ShardedStore(
                 len(inputs), inputs.shape[1:], inputs.dtype, path
             )
@@ -181,7 +191,9 @@ class Nested(Game):
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
         if _settings(self.x_optimizer) != settings:
             raise TypeError("x_optimizer has other settings")
-        _check_memory(self.x_optimizer)
+        _check_memory("x_optimizer", self.x_optimizer)
+        if isinstance(self.objective, robust.GroupDRO):
+            _check_memory("y_optimizer", self.objective.y_optimizer)
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
@@ -192,15 +204,15 @@ def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
     ]
 
 
-def _check_memory(optimizer: Optimizer) -> None:
+def _check_memory(what: str, optimizer: Optimizer) -> None:
     """Raise unless what was loaded has the form of an optimizer's memory, the same everywhere."""
     forms = [
         {name: _form(kept, parameter) for name, kept in memory.items()}
         for parameter, memory in optimizer.state.items()
         if parameter.dim() > 0
     ]
-    if any(form != forms[0] for form in forms):
-        raise TypeError("the memory of x_optimizer is not that of one optimizer of this model")
+    if any(form != forms[0] or "other" in form.values() for form in forms):
+        raise TypeError(f"the memory of {what} is not that of one optimizer of its parameters")
 
 
 def _form(kept: Any, parameter: Tensor) -> str:
@@ -208,8 +220,7 @@ def _form(kept: Any, parameter: Tensor) -> str:
         return type(kept).__name__
     if kept.shape == parameter.shape:
         return "alike"
-    is_count = kept.numel() != 1 or abs(kept.item()) < 2**63
-    return str(tuple(kept.shape)) if is_count else "too large"
+    return "count" if kept.numel() == 1 and abs(kept.item()) < 2**63 else "other"
 
 
 class Free(Nested):
@@ -280,6 +291,9 @@ class Together(Game):
         """Go on from a saved state."""
         self._load_objective(state_dict["objective"])
         self.stepper.load_state_dict(state_dict["stepper"])
+        sums = state_dict["stepper"]["memory"]
+        if not all(isinstance(total, float) for total in sums.values()):
+            raise TypeError("the stepper remembers something else than sums")
 
     def _stepper(self, y: Tensor, y_set: Set | None, lr_scale: float) -> TiAda:
         """One whose y is that of a batch."""

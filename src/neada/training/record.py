@@ -17,7 +17,7 @@ from torch import nn
 
 from neada import distributed, files, tables
 from neada.robust import RobustInfo
-from neada.runs import Checkpoints, Run
+from neada.runs import Checkpoints, Run, check_files
 from neada.tensors import NonFiniteGradient
 from neada.training.checkpoint import candidates, length_of
 from neada.training.config import LENGTH, TrainConfig
@@ -306,6 +306,7 @@ class Record:
         assert self._checkpoints is not None
         if (run.folder / tables.REQUEST_FILE).exists():
             raise ValueError(f"{run.folder} holds a reproduction: use another folder")
+        check_files(run.folder, STORE_FILES)
         if (run.folder / "config.json").exists():
             if resume:
                 self._candidates = candidates(run, self._checkpoints, self._fields)
