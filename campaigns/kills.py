@@ -1,6 +1,5 @@
 """SIGKILL and SIGTERM, at every file operation and at random moments; then resume and compare."""
 
-import itertools
 import json
 import random
 import shutil
@@ -17,8 +16,10 @@ from campaigns.trials import Ended, Tally, words
 
 __all__ = ["run"]
 
-_PLAN = {"short": (1, 1, 1, 1), "full": (150, 15, 15, 30)}
-"""Of every way to train: kills at operations, at random moments, SIGTERMs; and of reproduce."""
+_PLAN = {"short": (1, 1, 1), "full": (None, 15, 15)}
+"""Of every command: kills at operations (None for each), at random moments, SIGTERMs."""
+_CALLS = 16
+"""Enough for a store to write journals into its file several times."""
 _LEFT = f".*.{8 * '[0-9a-f]'}"
 
 
@@ -51,11 +52,11 @@ def _kill_training(
 ) -> None:
     whole, hurt = scratch / "whole", scratch / "hurt"
     started = time.perf_counter()
-    ended = command(trainings.arguments(way, data, whole), whole).wait()
+    ended = command(trainings.arguments(way, data, whole, max_calls=_CALLS), whole).wait()
     duration = time.perf_counter() - started
     expected = trainings.result_of(whole, ended)
     shutil.rmtree(whole)
-    line = trainings.arguments(way, data, hurt)
+    line = trainings.arguments(way, data, hurt, max_calls=_CALLS)
     for trial in _trials(int(ended.output.split()[-1]), duration, length, draw):
         shutil.rmtree(hurt, ignore_errors=True)
         trouble = _hit(line, hurt, trial)
@@ -72,8 +73,8 @@ def _kill_training(
 def _trials(
     num_operations: int, duration: float, length: str, draw: random.Random
 ) -> Iterator[Trial]:
-    num_operation, num_random, num_terms, _ = _PLAN[length]
-    step = max(1, num_operations // num_operation)
+    num_kills, num_random, num_terms = _PLAN[length]
+    step = 1 if num_kills is None else num_operations // num_kills
     for at in range(1 + draw.randrange(step), num_operations + 1, step):
         yield Trial("kill", at, again_at=draw.choice((0, 0, 1 + draw.randrange(num_operations))))
     for _ in range(num_random):
@@ -104,17 +105,18 @@ def _compare(found: str, expected: str) -> str:
 
 def _kill_reproduction(tally: Tally, length: str, draw: random.Random, scratch: Path) -> None:
     whole, hurt = scratch / "reproduced", scratch / "reproduced_hurt"
+    started = time.perf_counter()
     ended = command(reproductions.arguments(whole), whole).wait(120)
+    duration = time.perf_counter() - started
     expected = _reproduced(whole, ended)
-    num_operations = int(ended.output.split()[-1])
-    num_trials = _PLAN[length][-1]
-    for number, jobs in zip(range(num_trials), itertools.cycle((1, 1, 1, 1, 1, 2)), strict=False):
+    for trial in _trials(int(ended.output.split()[-1]), duration, length, draw):
         shutil.rmtree(hurt, ignore_errors=True)
-        mode: Mode = "term" if number % 5 == 4 else "kill"
-        trial = Trial(mode, 1 + draw.randrange(num_operations))
+        jobs = 1 if trial.at else 2  # workers are processes without a disk of ours
         if jobs == 2:
             trial = Trial("kill", seconds=draw.uniform(1.0, 6.0))
         trouble = _hit(reproductions.arguments(hurt, jobs), hurt, trial)
+        if not trouble and trial.again_at:
+            trouble = _hit(reproductions.arguments(hurt), hurt, Trial("kill", trial.again_at))
         if not trouble:
             ended = command(reproductions.arguments(hurt, jobs)).wait(120)
             trouble = _compare(_reproduced(hurt, ended), expected) or words(ended)
