@@ -19,11 +19,11 @@ demo: $(READY_DEMO)
 	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
 
 test: lint
-	$(PYTEST) -n $(JOBS) -q
+	$(PYTEST) -n $(JOBS) --dist loadgroup -q
 
 # The slow tests too, with coverage: the table that docs/coverage.md includes.
 test-slow: $(READY)
-	$(PYTEST) -n $(JOBS) -q -m "slow or not slow" --cov --no-cov-on-fail \
+	$(PYTEST) -n $(JOBS) --dist loadgroup -q -m "slow or not slow" --cov --no-cov-on-fail \
 	  --cov-report=markdown:docs/coverage.txt
 
 # Faults on purpose (docs/reliability.md); WRITE=docs/reliability.md puts the table into the page.

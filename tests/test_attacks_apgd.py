@@ -130,7 +130,7 @@ def test_the_checkpoints_are_those_of_the_formula() -> None:
 
 @functools.cache
 def digits(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
-    """A network for digits and 300 test images: trained plainly, or with FGSM examples."""
+    """A network for digits and 200 test images: trained plainly, or with FGSM examples."""
     found = data.load("digits", seed=0)
     inputs, targets = found.splits["train"]
     model = models.make("small-cnn", tuple(inputs.shape[1:]), 10, seed=0)
@@ -145,7 +145,7 @@ def digits(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
         nn.functional.cross_entropy(model(batch), targets[rows]).backward()
         optimizer.step()
     inputs, targets = found.splits["test"]
-    return model.eval(), inputs[:300], targets[:300]
+    return model.eval(), inputs[:200], targets[:200]
 
 
 @pytest.mark.parametrize("kind", ["plain", "robust"])

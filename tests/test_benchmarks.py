@@ -94,6 +94,7 @@ def test_bad_arguments_are_refused() -> None:
 RACE = ("Adam, 15 steps", "NeAda as released", "Fast-AT", "Free-AT, 4 replays", "`WRM`")
 
 
+@pytest.mark.slow
 def test_the_quick_race_has_every_loop_and_ratios_of_its_seconds(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     arguments = ("--quick", "--write", str(tmp_path), "--runs", str(runs))
@@ -224,6 +225,7 @@ def test_an_accuracy_is_reached_in_the_middle_of_three_and_other_runs_are_refuse
         runs.read(kept, runs.QUICK)
 
 
+@pytest.mark.slow
 def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
     tmp_path: Path,
 ) -> None:
@@ -264,6 +266,7 @@ def test_the_quick_comparison_of_estimators_has_every_row(tmp_path: Path) -> Non
         assert [float(cell) for cell in shown[:3]] == pytest.approx([clean, l2, linf], abs=shift)
 
 
+@pytest.mark.slow
 def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "robustness.md"
     page.write_text("before\n<!-- begin robustness -->\nold\n<!-- end robustness -->\nafter\n")

@@ -1,5 +1,6 @@
 """The command line among damaged files, closed streams and odd arguments: a sentence, exit 2."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neada import experiments
 from neada.cli import main
 from neada.runs import Run
 
@@ -95,8 +97,14 @@ def test_a_config_that_is_a_folder_or_endless_is_refused(
 
 
 def test_a_reproduction_with_an_odd_config_is_run_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    module = experiments.make("quadratic")
+    shorter = [
+        dataclasses.replace(config, max_calls=tuple((ratio, 40) for ratio, _ in config.max_calls))
+        for config in module.configs("quick")
+    ]
+    monkeypatch.setattr(module, "configs", lambda scale, seeds=None: shorter)
     out = tmp_path / "out"
     arguments = ["reproduce", "quadratic", "--jobs", "1", "--quiet", "--out", str(out)]
     assert main(arguments) == 0

@@ -21,6 +21,8 @@ from neada.report import Section
 from neada.report.content import RunLine, collect
 from neada.report.markup import element, raw_element
 
+pytestmark = pytest.mark.xdist_group("report")  # one worker makes what its tests share
+
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="300"><rect width="9"/></svg>'
 PAYLOADS = (
     "<script>alert(1)</script>",

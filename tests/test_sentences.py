@@ -665,9 +665,7 @@ SETTINGS = (
     *("one-sided 95 %", "a deficit of 3 points", "would allow a factor of 32", "2.5 eps / steps"),
     *("held 1000 times as accurately", "30 seconds later", "at least 196 of 200", "12 MB into"),
 )
-VERSION = re.compile(
-    r"(?:Python|torch|scikit-learn|to|or|with `\S+`) \d\.\d+(?:\.\d+)?|arXiv:\S+"
-)
+VERSION = re.compile(r"(?:Python|torch|scikit-learn|to|or|with `\S+`) \d\.\d+(?:\.\d+)?|arXiv:\S+")
 
 
 def prose_of(path: Path) -> str:
