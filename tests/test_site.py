@@ -1,7 +1,10 @@
 """The built documentation in a real browser: `make docs` first."""
 
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -39,6 +42,49 @@ def test_no_page_is_wider_than_a_phone_asks_for_anything_or_reports_an_error(
         assert width <= 390, f"{page} is {width} pixels wide"
         assert browser.console == [], page
         assert all(url.startswith(("file:", "data:", "blob:")) for url in browser.requests), page
+
+
+def test_a_figure_of_panels_can_be_read_on_a_phone(browser: Browser) -> None:
+    browser.resize(390, 844)
+    widths = "[...document.querySelectorAll('article img.panels')].map(i => i.clientWidth)"
+    num_figures = 0
+    for page in PAGES:
+        if "panels" in (BUILT / page).read_text():
+            browser.navigate((BUILT / page).as_uri())
+            found = browser.evaluate(widths)
+            num_figures += len(found)
+            assert all(width >= 600 for width in found), page
+    assert num_figures >= 20
+
+
+def test_code_is_not_cut_off_in_a_wide_window(browser: Browser) -> None:
+    browser.resize(1400, 900)
+    cut = (
+        "[...document.querySelectorAll('article pre')].filter(p => p.scrollWidth > p.clientWidth)"
+        ".map(p => p.textContent.slice(0, 80))"
+    )
+    for page in PAGES:
+        browser.navigate((BUILT / page).as_uri())
+        assert browser.evaluate(cut) == [], page
+
+
+def test_links_lead_somewhere_headings_are_in_order_and_sections_have_text() -> None:
+    texts = {page: (BUILT / page).read_text() for page in PAGES}
+    ids = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in texts.items()}
+    for page, text in texts.items():
+        article = text.split("<article", 1)[-1].split("</article>")[0]
+        levels = [1, *map(int, re.findall(r"<h([1-6])[ >]", article))]
+        steps = itertools.pairwise(levels)
+        assert all(after <= before + 1 for before, after in steps), page
+        assert not re.search(r"<section[^>]*>\s*<h\d.*?</h\d>\s*</section>", article), page
+        for link in re.findall(r'<a [^>]*href="([^"]+)"', article):
+            if re.match(r"[a-z]+:", link):
+                continue
+            name, _, anchor = unquote(link).partition("#")
+            target = (BUILT / page).parent.joinpath(name).resolve() if name else BUILT / page
+            assert target.exists(), f"{page} links to {link}"
+            goal = target.relative_to(BUILT)
+            assert not anchor or goal not in ids or anchor in ids[goal], f"{page}: {link}"
 
 
 def test_the_first_screen_shows_the_sentence_the_code_and_the_figure(browser: Browser) -> None:
