@@ -43,19 +43,21 @@ def render(results: Path = pages.RESULTS) -> str:
         "One row per number that has a target, and the one to know where there is none; the pages "
         "say what was measured and how, and have all other numbers. `make bench` measures again "
         "what takes minutes; every script makes its page from its file with `--render --write`. "
-        "Times are compared with times of the same run.",
+        "Times are compared with times of the same run. A command is the last column after "
+        "`python benchmarks/` and before `--write`.",
         "",
         "| benchmark | what is compared | number | target | | command |",
         "|---|---|---:|---|---|---|",
     ]
     for benchmark in found:
         record = pages.read(results / f"{benchmark.name}.json")
-        first = [f"[{SCRIPTS[benchmark.name]}]({benchmark.page})", f"`{record.command}`"]
+        command = record.command.removeprefix("python benchmarks/").removesuffix(" --write")
+        first = [f"[{SCRIPTS[benchmark.name]}]({benchmark.page})", f"`{command}`"]
         for head in benchmark.headlines(record.numbers):
             lines.append(f"| {' | '.join([first[0], *head.cells(), first[1]])} |")
             first = ["", ""]
     whole = [benchmark.page.removesuffix(".md") for benchmark in found if not benchmark.is_part]
-    return "\n".join([*lines, "", "```{toctree}", ":maxdepth: 1", "", *whole, "```", ""])
+    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *whole, "```", ""])
 
 
 def main() -> None:
