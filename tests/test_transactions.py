@@ -479,6 +479,83 @@ def test_an_adversary_whose_last_step_overflows_leaves_the_store_and_the_model(k
     assert picture([model, objective, x_optimizer]) == before
 
 
+def climbing(rate: float, **more: Any) -> Callable[[nn.Module], robust.WRM]:
+    """An adversary of one long step, with a store."""
+    return lambda model: robust.WRM(
+        *(model, LOSS, 1e-3),
+        y_optimizer=lambda y: torch.optim.SGD(y, lr=rate, maximize=True),
+        stopping=FixedSteps(1),
+        **more,
+    )
+
+
+REUSED = {"inner": InnerOptions(reuse_last=True)}
+
+
+@pytest.mark.parametrize("more", [{}, REUSED])
+def test_a_store_of_a_narrow_dtype_is_a_step_that_is_refused(more: dict[str, Any]) -> None:
+    model = network(Fault())
+    objective = climbing(1e8, store=store(dtype=torch.float16), **more)(model)
+    x_optimizer = Adam(model.parameters(), 0.01)
+    steps: list[Callable[..., Any]] = [partial(objective.step, x_optimizer), objective.perturb]
+    for step in steps:
+        before = picture([model, objective, x_optimizer])
+        with pytest.raises(NonFiniteGradient, match=r"torch\.float16, the dtype of the store"):
+            step(*batch(0))
+        assert picture([model, objective, x_optimizer]) == before
+    wide = climbing(1e8, store=store(), **more)(network(Fault()))
+    wide.step(Adam(wide.model.parameters(), 0.01), *batch(0))
+    assert 65504 < wide.store.get(batch(0)[2]).abs().max() < math.inf
+
+
+PERSISTENT = [
+    (method, objective)
+    for objective in ("wrm", "adversarial", "trades")
+    for method in ("neada", "gdmax", "free", "tiada")
+]
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize(("method", "objective"), PERSISTENT)
+def test_perturbations_that_cannot_be_stored_undo_the_step_of_both_players(
+    method: str, objective: str, where: Any, tmp_path: Path
+) -> None:
+    far: dict[str, Any] = {"gamma": 1e-9} if objective == "wrm" else {"eps": 1e6}
+    if method == "tiada":
+        far["lr_y"] = 1e9
+    elif objective == "wrm" and method != "free":
+        far |= {"y_optimizer": "adam", "lr_y": 1e6}
+    config = TrainConfig(method=method, objective=objective, warm_start=where, clip=False, **far)
+    model = network(Fault())
+    played = make_game(config, model, data())
+    played.open(tmp_path)
+    played.step(*batch(0), batch(0)[1])
+    path = tmp_path / "narrow.npy" if where == "disk" else None
+    played.objective.store = robust.ShardedStore(NUM, (SIZE,), torch.float16, path)
+    played.settle()
+    world = World(lambda number: None, [model, played], [], Fault(), tmp_path)
+    before = world.picture()
+    with pytest.raises(NonFiniteGradient, match="the dtype of the store"):
+        played.step(*batch(1), batch(1)[1])
+    assert world.picture() == before
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_perturbations_that_overflow_undo_the_step_of_both_players(
+    where: Any, tmp_path: Path
+) -> None:
+    model = network(Fault())
+    config = TrainConfig(method="tiada", warm_start=where, clip=False, lr_y=1e39)
+    played = make_game(config, model, data())
+    played.open(tmp_path)
+    played.settle()
+    world = World(lambda number: None, [model, played], [], Fault(), tmp_path)
+    before = world.picture()
+    with pytest.raises(NonFiniteGradient, match="the adversary overflows"):
+        played.step(*batch(1), batch(1)[1])
+    assert world.picture() == before
+
+
 def test_an_update_that_overflows_by_itself_is_found_by_the_next_step() -> None:
     """The promise ends there: the gradient was finite, and copies of large models are not made."""
     x = torch.full((2,), 1e10, requires_grad=True)

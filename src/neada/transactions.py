@@ -17,9 +17,10 @@ from neada import tensors
 __all__ = [
     "Buffers",
     "Undo",
+    "put_back",
     "saved_attributes",
     "saved_generator",
-    "saved_optimizer",
+    "saved_player",
     "saved_tensors",
     "undone_unless_finite",
 ]
@@ -64,43 +65,47 @@ def _copy_back(targets: Sequence[Tensor], content: Sequence[Tensor]) -> None:
 def saved_attributes(owner: object) -> Undo:
     """Save which objects the attributes of an object are, not what is in them."""
     attributes = vars(owner)
-    return partial(_put_back, attributes, attributes.copy())
+    return partial(put_back, attributes, attributes.copy())
 
 
-def _put_back(entries: dict[str, Any], before: dict[str, Any]) -> None:
+def put_back(entries: dict[str, Any], before: dict[str, Any]) -> None:
+    """Make a dictionary what its copy is."""
     entries.clear()
     entries.update(before)
 
 
-def saved_optimizer(optimizer: Optimizer) -> Undo:
-    """Save what an optimizer remembers: its state and its groups, the parameters aside."""
+def saved_player(optimizer: Optimizer) -> Undo:
+    """Save the parameters of an optimizer and what it remembers: its state and its groups."""
     found: list[Tensor] = []
-    state = {param: _structure(memory, found) for param, memory in optimizer.state.items()}
+    state = [(param, _structure(memory, found)) for param, memory in optimizer.state.items()]
     groups = [_structure(group, found) for group in optimizer.param_groups]
-    content = [tensor.clone() for tensor in found]
+    content = tensors.clone(found)
     return partial(
-        _put_optimizer_back, optimizer, vars(optimizer).copy(), state, groups, found, content
+        _put_player_back, optimizer, vars(optimizer).copy(), state, groups, found, content
     )
 
 
-def _put_optimizer_back(
+def _put_player_back(
     optimizer: Optimizer,
     attributes: dict[str, Any],
-    state: dict[Tensor, Any],
+    state: list[tuple[Tensor, Any]],
     groups: list[dict[str, Any]],
     found: list[Tensor],
     content: list[Tensor],
 ) -> None:
-    _put_back(vars(optimizer), attributes)
+    put_back(vars(optimizer), attributes)
     _copy_back(found, content)
     optimizer.state.clear()
     optimizer.state.update(state)
     for group, before in zip(optimizer.param_groups, groups, strict=True):
-        _put_back(group, before)
+        put_back(group, before)
 
 
 def _structure(entries: dict[str, Any], found: list[Tensor]) -> dict[str, Any]:
-    """A copy of a dictionary, and of those in it, with the same tensors, which are listed."""
+    """A copy of a dictionary, and of those in it, with the same tensors, which are listed.
+
+    The list of the parameters stays the one it is: others hold it, too.
+    """
     copied = entries.copy()
     for name, entry in entries.items():
         if type(entry) in _PLAIN:  # most are; to ask whether they are tensors takes a microsecond
@@ -109,7 +114,9 @@ def _structure(entries: dict[str, Any], found: list[Tensor]) -> dict[str, Any]:
             found.append(entry)
         elif isinstance(entry, dict):
             copied[name] = _structure(entry, found)
-        elif isinstance(entry, list) and name != "params":
+        elif name == "params":
+            found += entry
+        elif isinstance(entry, list):
             copied[name] = list(entry)
             found += [part for part in entry if isinstance(part, Tensor)]
     return copied

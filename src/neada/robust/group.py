@@ -22,6 +22,7 @@ from neada.robust.objective import MAX_INNER_STEPS
 from neada.robust.problem import (
     Loss,
     check_model,
+    check_point,
     checked_groups,
     checked_parameters,
     described,
@@ -303,7 +304,9 @@ class GroupDRO(Counted):
             moved_sq = tensors.squared_distance([self.weights.detach()], [self.frequencies])
             return 0.0, math.sqrt(float(moved_sq))
 
-        return Joint(self.weights, Simplex(), self.closure(inputs, targets, groups), 1.0, finish)
+        closure = self.closure(inputs, targets, groups)
+        check = partial(check_point, self.weights)
+        return Joint(self.weights, Simplex(), closure, 1.0, check, finish)
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""

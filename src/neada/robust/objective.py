@@ -29,6 +29,7 @@ from neada.robust.problem import (
     check_model,
     check_point,
     check_same_shape,
+    check_stored,
     checked_inputs,
     checked_norm,
     checked_parameters,
@@ -50,8 +51,7 @@ from neada.transactions import (
     Buffers,
     Undo,
     saved_attributes,
-    saved_optimizer,
-    saved_tensors,
+    saved_player,
     undone_unless_finite,
 )
 
@@ -231,7 +231,7 @@ class InputObjective(Counted, ABC):
             value = loss.item()
             grad_sq_x = checked_norm(params)
             calls_value = self.calls_value
-            self._move_model(x_optimizer, params, worst, loss)
+            self._move_model(x_optimizer, worst, loss)
             self.outer_steps += 1
         self._keep(ids, end - worst.clean)
         return RobustInfo(
@@ -249,9 +249,7 @@ class InputObjective(Counted, ABC):
             stop_reason=worst.stop_reason,
         )
 
-    def _move_model(
-        self, x_optimizer: Optimizer, params: list[Tensor], worst: Perturbed, loss: Tensor
-    ) -> None:
+    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: Tensor) -> None:
         """One step of the model's optimizer with the gradient in place, which is finite."""
         if not isinstance(x_optimizer, PlayerOptimizer):
             x_optimizer.step()
@@ -261,7 +259,7 @@ class InputObjective(Counted, ABC):
             x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
             return
         buffers = Buffers([self.model])
-        with undone_unless_finite(saved_tensors(params), saved_optimizer(x_optimizer)):
+        with undone_unless_finite(saved_player(x_optimizer)):
             x_optimizer.step(lambda: self._trial_loss(worst), value=mean)
         if distributed.any_rank(not buffers.are_finite(), loss):
             buffers.undo()  # a trial that was refused has spoiled them
@@ -288,8 +286,13 @@ class InputObjective(Counted, ABC):
         saved: list[Undo] = [saved_attributes(self), saved_attributes(self.counters), rule]
         if self._kept is None:
             return saved
-        y, optimizer = self._kept
-        return [*saved, saved_tensors([y]), saved_optimizer(optimizer)]
+        _, optimizer = self._kept
+        return [*saved, saved_player(optimizer)]
+
+    def _check_kept(self, y: Tensor, clean: Tensor) -> None:
+        """Raise NonFiniteGradient unless the store, if there is one, can hold what is put there."""
+        if self.store is not None:
+            check_stored(y - clean, getattr(self.store, "dtype", y.dtype))
 
     def _keep(self, ids: Tensor | None, delta: Tensor) -> None:
         """Write perturbations to the store, if there is one."""
@@ -325,6 +328,7 @@ class InputObjective(Counted, ABC):
         ):
             worst = samples.answer()
             check_point(worst)
+            self._check_kept(worst, problem.clean)
         return self._perturbed(worst, problem, targets, found, before, joint.share)
 
     @contextmanager
@@ -404,9 +408,8 @@ class InputObjective(Counted, ABC):
         samples.move()
         self.inner_steps += 1
         end = samples.y.detach()
-        if self.store is not None:
-            with distributed.together(params[0]):
-                check_point(end)
+        with distributed.together(params[0]):
+            self._check_kept(end, problem.clean)
         found = InnerResult(grad_sq, found.steps + 1, str(self.inner.stopping))
         worse = self._perturbed(worst, problem, targets, found, before, joint.share)
         return worse, losses.mean().detach(), end
@@ -470,12 +473,16 @@ class InputObjective(Counted, ABC):
             value = problem.values(scaled).mean()
             return value if share == 1.0 else share * value
 
+        def check() -> None:
+            with distributed.together(like):
+                self._check_kept(y.detach(), problem.clean)
+
         def finish() -> tuple[float, float]:
             if self.store is not None and ids is not None:
                 self.store.put(ids, y.detach() - problem.clean)
             return penalty, problem.distances_sq(y.detach()).sqrt().mean().item()
 
-        return Joint(y, problem.region, mean_value, scale, finish)
+        return Joint(y, problem.region, mean_value, scale, check, finish)
 
     def loss(self, worst: Perturbed, *, advance: bool = True) -> Tensor:
         """The mean loss of a perturbed batch, with its graph: call `backward` on it.

@@ -31,6 +31,7 @@ __all__ = [
     "check_model",
     "check_point",
     "check_same_shape",
+    "check_stored",
     "checked_groups",
     "checked_inputs",
     "checked_norm",
@@ -317,6 +318,19 @@ def check_point(y: Tensor) -> None:
         raise tensors.NonFiniteGradient(
             "the last step of the adversary overflows; nothing was changed: lower its learning rate"
         )
+
+
+def check_stored(delta: Tensor, dtype: torch.dtype) -> None:
+    """Raise NonFiniteGradient unless perturbations are finite in the dtype of their store."""
+    stored = delta.to(dtype)
+    if math.isfinite(stored.sum().item()) or bool(stored.isfinite().all()):
+        return
+    check_point(delta)
+    raise tensors.NonFiniteGradient(
+        f"a perturbation of size {delta.abs().max().item():g} is infinite as {dtype}, the dtype of "
+        "the store; nothing was changed: construct the store with a wider dtype, or lower the "
+        "learning rate of the adversary"
+    )
 
 
 def checked_parameters(x_optimizer: Optimizer, owners: Sequence[object]) -> list[Tensor]:

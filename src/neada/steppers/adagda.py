@@ -54,9 +54,7 @@ class _MomentumGDA(DirectStepper):
         """The share of the way that is gone, and the factor of the momentum's weight."""
 
     @abstractmethod
-    def _look_again(
-        self, closure: Closure, start: dict[str, list[Tensor]], weight: float
-    ) -> tuple[Evaluation, Evaluation]:
+    def _look_again(self, closure: Closure, weight: float) -> tuple[Evaluation, Evaluation]:
         """Bring the gradient estimates up to date at the new point."""
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
@@ -66,9 +64,8 @@ class _MomentumGDA(DirectStepper):
             self._memory["y_estimate"] = self._gradients("y")
         count = self._memory.get("num_steps", 0) + 1
         share, weight = self._schedule(count)
-        start = {"x": self._points("x"), "y": self._points("y")}
-        self._go(share, start)
-        at_x, at_y = self._look_again(closure, start, weight)
+        self._go(share)
+        at_x, at_y = self._look_again(closure, weight)
         self._memory["num_steps"] = count
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
@@ -84,20 +81,20 @@ class _MomentumGDA(DirectStepper):
         self._memory["y_size"] = self.decay * size + (1.0 - self.decay) * sqrt(at_y.grad_sq)
         return at_x, at_y
 
-    def _go(self, share: float, start: dict[str, list[Tensor]]) -> None:
+    def _go(self, share: float) -> None:
         """Go a share of the way to the scaled (and projected) gradient step."""
         scales = torch._foreach_sqrt(self._memory["x_squares"])
         torch._foreach_add_(scales, self.rho)
         direction = list(torch._foreach_div(self._memory["x_estimate"], scales))
-        self._put("x", start["x"], direction, -self.lr_x)
+        self._put("x", self._start["x"], direction, -self.lr_x)
         step_y = self.lr_y / (self._memory["y_size"] + self.rho)
-        self._put("y", start["y"], self._memory["y_estimate"], step_y)
+        self._put("y", self._start["y"], self._memory["y_estimate"], step_y)
         players: tuple[Player, Player] = ("x", "y")
         with torch.no_grad():
             for player in players:
                 params = self._players[player]
                 target = tensors.clone(params)
-                tensors.copy_(params, start[player])
+                tensors.copy_(params, self._start[player])
                 tensors.interpolate_(params, target, share)
 
 
@@ -137,9 +134,7 @@ class AdaGDA(_MomentumGDA):
         share = min(self.k / (self.m + count) ** 0.5, 1.0)
         return share, share
 
-    def _look_again(
-        self, closure: Closure, start: dict[str, list[Tensor]], weight: float
-    ) -> tuple[Evaluation, Evaluation]:
+    def _look_again(self, closure: Closure, weight: float) -> tuple[Evaluation, Evaluation]:
         evaluations = self._evaluate_pair(closure)
         players: tuple[Player, Player] = ("x", "y")
         for player in players:
@@ -182,14 +177,12 @@ class VRAdaGDA(_MomentumGDA):
         share = min(self.k / (self.m + count) ** (1.0 / 3.0), 1.0)
         return share, share * share
 
-    def _look_again(
-        self, closure: Closure, start: dict[str, list[Tensor]], weight: float
-    ) -> tuple[Evaluation, Evaluation]:
+    def _look_again(self, closure: Closure, weight: float) -> tuple[Evaluation, Evaluation]:
         end = {"x": self._points("x"), "y": self._points("y")}
         players: tuple[Player, Player] = ("x", "y")
         with torch.no_grad():
             for player in players:
-                tensors.copy_(self._players[player], start[player])
+                tensors.copy_(self._players[player], self._start[player])
         self.evaluate(closure)
         before = {player: self._gradients(player) for player in players}
         with torch.no_grad():

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,13 @@ from neada.checks import check_origin
 from neada.inner import Counted, Counters, Player, backward
 from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
 from neada.sets import Set
-from neada.transactions import Undo, saved_attributes, saved_tensors, undone_unless_finite
+from neada.transactions import Undo, put_back, saved_tensors
 
 __all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
 
 
 Closure = Callable[[], Tensor]
+Groups = Sequence[tuple[Sequence[Tensor], Set | None]]
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,7 @@ class StepInfo:
     stop_reason: str = ""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A gradient of one player, which is in `.grad`, and what is known about it."""
 
     value: Tensor
@@ -89,15 +89,15 @@ class Stepper(Counted, ABC):
 
     def __init__(
         self,
-        x_groups: Sequence[tuple[Sequence[Tensor], Set | None]],
-        y_groups: Sequence[tuple[Sequence[Tensor], Set | None]],
+        x_groups: Groups,
+        y_groups: Groups,
         rowwise: bool,
     ) -> None:
-        self._groups = {"x": x_groups, "y": y_groups}
-        self._players: dict[str, list[Tensor]] = {
-            name: [p for params, _ in groups for p in params]
-            for name, groups in self._groups.items()
-        }
+        self._groups: dict[str, Groups] = {}
+        self._players: dict[str, list[Tensor]] = {}
+        self._has_set: dict[str, bool] = {}
+        self._take_groups("x", x_groups)
+        self._take_groups("y", y_groups)
         self.rowwise = rowwise
         for name, params in self._players.items():
             if not params:
@@ -136,23 +136,29 @@ class Stepper(Counted, ABC):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
         counters = self.counters
-        before = (counters.calls_x, counters.calls_y, counters.calls_value, counters.inner_steps)
-        with undone_unless_finite(*self._saved()):
-            try:
-                value, grad_sq_x, grad_sq_y, reason = self._step(closure)
-            except tensors.NonFiniteGradient as error:
+        attributes, counts = vars(self).copy(), vars(counters).copy()
+        saved = self._saved()
+        try:
+            value, grad_sq_x, grad_sq_y, reason = self._step(closure)
+            self._accept()
+        except FloatingPointError as error:
+            if isinstance(error, tensors.NonFiniteGradient):
                 both = [p.detach() for p in self._players["x"] + self._players["y"]]
                 error.norm_sq = tensors.squared_norm(both, self.rowwise)
-                raise
+            put_back(vars(self), attributes)
+            put_back(vars(counters), counts)
+            for undo in saved:
+                undo()
+            raise
         counters.outer_steps += 1
         return StepInfo(
             value,
             grad_sq_x,
             grad_sq_y,
-            counters.calls_x - before[0],
-            counters.calls_y - before[1],
-            counters.calls_value - before[2],
-            counters.inner_steps - before[3],
+            counters.calls_x - counts["calls_x"],
+            counters.calls_y - counts["calls_y"],
+            counters.calls_value - counts["calls_value"],
+            counters.inner_steps - counts["inner_steps"],
             reason,
         )
 
@@ -160,13 +166,15 @@ class Stepper(Counted, ABC):
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         """One step; returns the value, both squared norms, and why an inner loop stopped."""
 
-    def _saved(self) -> list[Undo]:
-        """What puts back all that changes before the last number of a step is known.
+    def _accept(self) -> None:
+        """Raise NonFiniteGradient where the points that a step has reached are not to be kept."""
 
-        Attributes are put back as the objects they were; what is changed in place comes on top.
+    def _saved(self) -> list[Undo]:
+        """What puts back all that is changed in place before the last number of a step is known.
+
+        Attributes need no mention: they are put back as the objects they were.
         """
-        saved = [saved_attributes(self), saved_attributes(self.counters)]
-        return [*saved, saved_tensors([self.row_calls])] if self.rowwise else saved
+        return [saved_tensors([self.row_calls])] if self.rowwise else []
 
     def evaluate(
         self, closure: Closure, *, within_budget: bool = True
@@ -233,6 +241,16 @@ class Stepper(Counted, ABC):
         self.row_calls.copy_(state_dict["row_calls"])
 
     # What the algorithms use.
+
+    def _take_groups(self, player: Player, groups: Groups) -> None:
+        """Let the tensors of these groups be a player.
+
+        The dictionaries are new ones: a step that fails goes back to those of before.
+        """
+        self._groups = {**self._groups, player: groups}
+        self._players = {**self._players, player: [p for params, _ in groups for p in params]}
+        has_set = any(constraint is not None for _, constraint in groups)
+        self._has_set = {**self._has_set, player: has_set}
 
     def _evaluate(self, closure: Closure, players: str) -> Tensor:
         """The value of the closure, whose gradients for some players are wanted next."""
@@ -324,7 +342,7 @@ class Stepper(Counted, ABC):
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
         grad_sq = self._norm(self._grads(player), player)
         unknown = None if all_finite(grad_sq) else self._rest_not_finite(player, grad_sq)
-        if all(constraint is None for _, constraint in self._groups[player]):
+        if not self._has_set[player]:
             return Evaluation(value.detach(), grad_sq, grad_sq)
         ascent = 1.0 if player == "y" else -1.0
         mapping: list[Tensor] = []
@@ -357,7 +375,7 @@ class Stepper(Counted, ABC):
 
     def _norm(self, direction: list[Tensor], player: Player) -> Scalar:
         """The squared norm that all ranks decide by."""
-        if any(distributed.is_shard(part) for part in direction):
+        if any(map(distributed.is_shard, direction)):
             return distributed.squared_norm_of_shards(direction)
         norm = tensors.squared_norm(direction, self.rowwise)
         return norm if player == "x" else self._agreed(norm)
@@ -372,7 +390,8 @@ class Stepper(Counted, ABC):
         return total if isinstance(number, Tensor) else total.item()
 
     def _grads(self, player: Player) -> list[Tensor]:
-        return [_grad_of(p) for p in self._players[player]]
+        params = self._players[player]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 
     def _value_closure(self, closure: Closure, player: Player) -> Closure:
         """The closure for an optimizer that tries points: evaluations only, and counted.

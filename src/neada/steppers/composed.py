@@ -14,7 +14,7 @@ from neada.optim.constrain import constraints
 from neada.scalars import all_finite
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
-from neada.transactions import Undo, saved_optimizer, saved_tensors, undone_unless_finite
+from neada.transactions import Undo, saved_player
 
 __all__ = ["ComposedStepper", "check_ascends", "check_descends", "groups_of"]
 
@@ -69,6 +69,9 @@ class ComposedStepper(Stepper):
             scalar ones constructed with ``rowwise=True``, elementwise ones as they are.
     """
 
+    _early: str = ""
+    """The players that move before all numbers of a step are known; they are saved before."""
+
     def __init__(
         self, x_optimizer: Optimizer, y_optimizer: Optimizer, *, rowwise: bool = False
     ) -> None:
@@ -90,20 +93,11 @@ class ComposedStepper(Stepper):
         self.x_optimizer = x_optimizer
         self.y_optimizer = y_optimizer
 
-    @property
-    def _early(self) -> str:
-        """The players that move before all numbers of a step are known; they are saved before."""
-        return ""
-
     def _saved(self) -> list[Undo]:
         saved = super()._saved()
         for player in self._early:
-            saved += self._saved_player(player)
+            saved.append(saved_player(self.x_optimizer if player == "x" else self.y_optimizer))
         return saved
-
-    def _saved_player(self, player: str) -> list[Undo]:
-        optimizer = self.x_optimizer if player == "x" else self.y_optimizer
-        return [saved_tensors(self._players[player]), saved_optimizer(optimizer)]
 
     @staticmethod
     def _may_refuse(optimizer: Optimizer, evaluation: Evaluation) -> bool:
@@ -134,9 +128,17 @@ class ComposedStepper(Stepper):
             return
         values = self._value_closure(closure, player) if optimizer.tries_points else None
         is_open = player not in self._early and self._may_refuse(optimizer, evaluation)
-        undos = self._saved_player(player) if is_open else []
-        with undone_unless_finite(*undos), optimizer.rows_at_rest(rest):
-            optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
+        undo = saved_player(optimizer) if is_open else None
+        try:
+            if rest is None:
+                optimizer.step(values, value=evaluation.value)
+            else:
+                with optimizer.rows_at_rest(rest):
+                    optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
+        except FloatingPointError:
+            if undo is not None:
+                undo()
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and both optimizers."""

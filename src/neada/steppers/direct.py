@@ -1,6 +1,6 @@
 """Algorithms that move both players by a rule of their own, not by two optimizers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ class DirectStepper(Stepper):
     """A stepper that owns the players themselves.
 
     In its memory a step may replace entries at any time, but change them in place only after its
-    last evaluation: until then the entries of before are what it goes back to.
+    last evaluation: until then the entries of before are what it goes back to. Where the players
+    were when the step began is in `_start`, which is read only.
 
     Args:
         x: The tensors that are minimized over.
@@ -30,7 +31,13 @@ class DirectStepper(Stepper):
         x_set: Where x lives, joint over its tensors; None for everywhere.
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.
+
+    Attributes:
+        check: Called when both players have moved, if it is not None; where it raises
+            `NonFiniteGradient`, the step is undone.
     """
+
+    check: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -60,6 +67,7 @@ class DirectStepper(Stepper):
         super().__init__([(players["x"], x_set)], [(players["y"], y_set)], rowwise)
         self._sets = {"x": x_set, "y": y_set}
         self._memory: dict[str, Any] = {}
+        self._start: dict[str, list[Tensor]] = {}
 
     def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
         """Take one step of the algorithm; on an error in mid-step the players go back.
@@ -68,14 +76,20 @@ class DirectStepper(Stepper):
             closure: Evaluates f(x, y) and returns it with its graph.
             batch_size: How many samples one call of the closure looks at, for the counters.
         """
-        start = {"x": self._points("x"), "y": self._points("y")}
+        self._start = {"x": self._points("x"), "y": self._points("y")}
         try:
             return super().step(closure, batch_size)
         except BaseException:
             with torch.no_grad():
-                for player, point in start.items():
+                for player, point in self._start.items():
                     tensors.copy_(self._players[player], point)
             raise
+        finally:
+            self._start = {}  # of no use between steps, and as large as the players
+
+    def _accept(self) -> None:
+        if self.check is not None:
+            self.check()
 
     def _saved(self) -> list[Undo]:
         saved = super()._saved()

@@ -69,7 +69,7 @@ class Extragradient(_TwoRates):
     """
 
     def _step(self, closure: Closure) -> _Result:
-        start_x, start_y = self._points("x"), self._points("y")
+        start_x, start_y = self._start["x"], self._start["y"]
         at_x, at_y = self.evaluate(closure)
         self._put("x", start_x, self._grads("x"), -self.lr_x)
         self._put("y", start_y, self._grads("y"), self.lr_y)
@@ -103,7 +103,7 @@ class PastExtragradient(_TwoRates):
     """
 
     def _step(self, closure: Closure) -> _Result:
-        start_x, start_y = self._points("x"), self._points("y")
+        start_x, start_y = self._start["x"], self._start["y"]
         if "x_gradient" not in self._memory:
             self.evaluate(closure)
             self._remember()
@@ -149,7 +149,7 @@ class OptimisticGDA(_TwoRates):
             before = self._memory.get(f"{player}_gradient", gradient)
             direction = tensors.difference(gradient, before)
             tensors.add_scaled_(direction, gradient, 1.0)
-            self._put(player, self._points(player), direction, rate)  # type: ignore[arg-type]
+            self._put(player, self._start[player], direction, rate)  # type: ignore[arg-type]
             self._memory[f"{player}_gradient"] = gradient
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
@@ -192,7 +192,7 @@ class AdaptiveExtragradient(DirectStepper):
         self.scale = scale
 
     def _step(self, closure: Closure) -> _Result:
-        start_x, start_y = self._points("x"), self._points("y")
+        start_x, start_y = self._start["x"], self._start["y"]
         step = self.scale / sqrt(1.0 + self._memory.get("variation", 0.0))
         at_x, at_y = self.evaluate(closure)
         first = self._gradients("x") + self._gradients("y")
@@ -247,7 +247,7 @@ class UniversalMirrorProx(DirectStepper):
         self.gradient_guess = gradient_guess
 
     def _step(self, closure: Closure) -> _Result:
-        start_x, start_y = self._points("x"), self._points("y")
+        start_x, start_y = self._start["x"], self._start["y"]
         moved_so_far = self._memory.get("movement", 0.0)
         step = self.diameter / sqrt(self.gradient_guess**2 + moved_so_far)
         at_x, at_y = self.evaluate(closure)

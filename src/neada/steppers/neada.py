@@ -65,6 +65,7 @@ class NeAda(ComposedStepper):
     """
 
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "middle"
+    _early = "y"
 
     def __init__(
         self,
@@ -97,10 +98,6 @@ class NeAda(ComposedStepper):
     @stopping.setter
     def stopping(self, rule: StoppingRule) -> None:
         self.inner.stopping = rule
-
-    @property
-    def _early(self) -> str:
-        return "y"
 
     def _saved(self) -> list[Undo]:
         inner = self.inner
@@ -153,9 +150,7 @@ class NeAda(ComposedStepper):
             return
         self.y_optimizer = self._make_y()
         check_ascends(self.y_optimizer)
-        # New dictionaries: a step that fails goes back to those of before.
-        self._groups = {**self._groups, "y": groups_of(self.y_optimizer)}
-        self._players = {**self._players, "y": [p for group, _ in self._groups["y"] for p in group]}
+        self._take_groups("y", groups_of(self.y_optimizer))
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, both optimizers, and what the inner loop remembers."""

@@ -11,7 +11,7 @@ from neada.optim.base import PlayerOptimizer
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, Evaluation
 from neada.steppers.composed import ComposedStepper
-from neada.transactions import undone_unless_finite
+from neada.transactions import saved_player
 
 __all__ = ["Alternating", "Simultaneous"]
 
@@ -49,6 +49,16 @@ class Simultaneous(ComposedStepper):
         (1, 1)
     """
 
+    def __init__(
+        self, x_optimizer: Optimizer, y_optimizer: Optimizer, *, rowwise: bool = False
+    ) -> None:
+        super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
+        tries = any(
+            isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
+            for optimizer in (x_optimizer, y_optimizer)
+        )
+        self._early = "xy" if tries else ""
+
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         at_x, at_y = self.evaluate(closure)
         if self._early:
@@ -58,19 +68,16 @@ class Simultaneous(ComposedStepper):
             # One that keeps squares of single entries looks at them when y has moved already.
             looks = isinstance(x, PlayerOptimizer) and not x.uses_gradient_norm
             is_open = looks or self._may_refuse(x, at_x)
-            with undone_unless_finite(*(self._saved_player("y") if is_open else [])):
-                self._move("y", closure, at_y)
+            undo = saved_player(self.y_optimizer) if is_open else None
+            self._move("y", closure, at_y)
+            try:
                 self._move("x", closure, at_x)
+            except FloatingPointError:
+                if undo is not None:
+                    undo()
+                raise
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
-
-    @property
-    def _early(self) -> str:
-        tries = any(
-            isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
-            for optimizer in (self.x_optimizer, self.y_optimizer)
-        )
-        return "xy" if tries else ""
 
     @torch.no_grad()
     def _move_apart(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
@@ -115,10 +122,7 @@ class Alternating(ComposedStepper):
             raise ValueError(f"order must be 'xy' or 'yx', got {order!r}")
         super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
         self.order = order
-
-    @property
-    def _early(self) -> str:
-        return self.order[0]
+        self._early = order[0]
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         if self.order == "yx":

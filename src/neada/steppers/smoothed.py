@@ -61,14 +61,16 @@ class SmoothedAGDA(DirectStepper):
         self.follow = follow
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
-        start = self._points("x")
-        center = self._memory.setdefault("center", tensors.clone(start))
+        start = self._start["x"]
+        if "center" not in self._memory:
+            self._memory["center"] = tensors.clone(start)
+        center = self._memory["center"]
         at_x = self._gradient(closure, "x")
         direction = self._gradients("x")
         tensors.add_scaled_(direction, tensors.difference(start, center), self.pull)
         self._put("x", start, direction, -self.lr_x)
         at_y = self._gradient(closure, "y")
-        self._put("y", self._points("y"), self._grads("y"), self.lr_y)
+        self._put("y", self._start["y"], self._grads("y"), self.lr_y)
         tensors.interpolate_(center, [p.detach() for p in self._players["x"]], self.follow)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

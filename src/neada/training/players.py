@@ -268,6 +268,7 @@ class Together(Game):
             stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
             stepper.load_state_dict(self.stepper.state_dict())
             stepper.counters = self.stepper.counters
+            stepper.check = joint.check
 
             def closure() -> Tensor:
                 value = joint.closure()
