@@ -144,7 +144,8 @@ show(judge("after", seed=0, epochs=3, lr_y=None))
 # ``python examples/gallery/02_from_fifteen_steps.py --full`` repeats this, with six
 # passes over the data. With the right learning rate, 0.03, fifteen steps are more
 # robust than the rule (69.1 % against 67.8 %); they take 1.5 times the time and 2.9
-# times the gradients. With 0.003 they have 57.6 %. What is saved is time and the search.
+# times the gradients. With 0.003 they have 57.6 %. What is saved is time and the
+# search.
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 if "--full" in sys.argv:

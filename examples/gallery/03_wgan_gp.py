@@ -157,8 +157,8 @@ print(f"{critic_steps:.1f} critic calls for one of the generator, on average")
 # for TiAda of 0.01 and 0.1, for extragradient of 0.01, 0.03 and 0.1.
 #
 # After 4000 calls five fixed critic steps are slightly ahead (49 % good samples in the
-# mean) of the capped rule (46 %). TiAda has 44 %, and its seeds differ most. The default
-# rule is far behind, as it should be: it has moved the generator 88 times.
+# mean) of the capped rule (46 %). TiAda has 44 %, and its seeds differ most. The
+# default rule is far behind, as it should be: it has moved the generator 88 times.
 # Extragradient, here without Adam's scaling, diverged once.
 
 RATES = {

@@ -197,10 +197,10 @@ print(
 # Accuracy at a given gap of the decisions is about the same for ``minimize`` and
 # fairlearn. ``minimize`` gives one model; fairlearn aims at the decisions, which is
 # what its user asked for, and comes nearer to its bound. For the network no library is
-# ahead: the mean of three seeds is near the bound for dual learning rates that span one
-# decade (Cooper: 0.1 to 1) or two (AdaGrad: 0.1 to 10). With a lower rate 1500 steps are
-# too few, and AdaGrad, whose steps shrink, is the slower one; with a higher rate the gap
-# ends below the bound, at the expense of accuracy.
+# ahead: the mean of three seeds is near the bound for dual learning rates that span
+# one decade (Cooper: 0.1 to 1) or two (AdaGrad: 0.1 to 10). With a lower rate 1500
+# steps are too few, and AdaGrad, whose steps shrink, is the slower one; with a higher
+# rate the gap ends below the bound, at the expense of accuracy.
 
 
 def fit_fairlearn(bound: float) -> dict[str, float]:

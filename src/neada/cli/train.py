@@ -218,8 +218,6 @@ def _next_commands(config: TrainConfig, result: "TrainResult") -> list[str]:
     attack = f"neada attack {folder}"
     if result.status is not status.FINISHED:
         return [f"neada train --out {folder} --resume", attack]
-    if "gamma" in tables.OBJECTIVES[config.objective].options:
-        return [attack, f"neada certify {folder}"]
     return [attack, f"{attack} --attack ensemble"]
 
 

@@ -158,7 +158,7 @@ def box_game(*, dim: int = 5, interior: int = 3, seed: int = 0) -> Problem:
     Source: ours.
 
     Args:
-        dim: n.
+        dim: The number n.
         interior: How many coordinates of each player are inside at the solution.
         seed: Of A and the solution.
     """

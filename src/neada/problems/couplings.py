@@ -88,7 +88,7 @@ def ball_constrained(
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        radius: r.
+        radius: The number r.
         strong_concavity: mu.
         seed: Of B and of the solution.
     """
@@ -175,7 +175,7 @@ def box_constrained(
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        half_width: w.
+        half_width: The number w.
         strong_concavity: mu.
         seed: Of B and of the solution.
     """

@@ -145,7 +145,7 @@ def stackelberg(
     Args:
         concavity: c, the modulus of strong concavity.
         temptation: a, how strongly x is drawn away from the origin.
-        coupling: b.
+        coupling: The number b.
     """
     a, b, c = temptation, coupling, concavity
     for name, value in (("concavity", c), ("temptation", a), ("coupling", b)):

@@ -190,7 +190,7 @@ def mixed_units(*, coupling: float = 1e-2) -> Problem:
     Source: ours.
 
     Args:
-        coupling: b.
+        coupling: The number b.
     """
     check_number("coupling", coupling)
     b = coupling

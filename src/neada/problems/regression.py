@@ -173,7 +173,7 @@ def wrm_logistic(
     Args:
         num_samples: n, at least 10.
         dim_x: The number of features.
-        radius: r.
+        radius: The number r.
         penalty: gamma, above r^2/4.
         seed: Of the data.
     """

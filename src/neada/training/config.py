@@ -92,12 +92,13 @@ class Option(NamedTuple):
     def _check_number(self, value: object) -> None:
         whole = self.kind is int
         least = 1 if whole and self.least is None else self.least
+        is_too_large = whole and isinstance(value, int) and value > _LARGEST
         check_number(
             self.name,
             value,
             above=0 if least is None else least,
             strict=least is None,
-            most=_LARGEST if whole and self.most is None else self.most,
+            most=_LARGEST if is_too_large and self.most is None else self.most,
             whole=whole,
         )
 
