@@ -79,7 +79,7 @@ def saved_player(optimizer: Optimizer) -> Undo:
     found: list[Tensor] = []
     state = [(param, _structure(memory, found)) for param, memory in optimizer.state.items()]
     groups = [_structure(group, found) for group in optimizer.param_groups]
-    content = tensors.clone(found)
+    content = [(t.detach() if t.requires_grad else t).clone() for t in found]
     return partial(
         _put_player_back, optimizer, vars(optimizer).copy(), state, groups, found, content
     )

@@ -3,7 +3,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -23,8 +22,7 @@ Closure = Callable[[], Tensor]
 Groups = Sequence[tuple[Sequence[Tensor], Set | None]]
 
 
-@dataclass(frozen=True)
-class StepInfo:
+class StepInfo(NamedTuple):
     """What one step of a stepper saw and spent.
 
     Attributes:

@@ -95,8 +95,10 @@ class ComposedStepper(Stepper):
 
     def _saved(self) -> list[Undo]:
         saved = super()._saved()
-        for player in self._early:
-            saved.append(saved_player(self.x_optimizer if player == "x" else self.y_optimizer))
+        if "x" in self._early:
+            saved.append(saved_player(self.x_optimizer))
+        if "y" in self._early:
+            saved.append(saved_player(self.y_optimizer))
         return saved
 
     @staticmethod
