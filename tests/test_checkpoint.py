@@ -1,11 +1,14 @@
 """Checkpoints: atomic, two of them, with checksums; and disks that do not play along."""
 
 import errno
+import hashlib
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +123,35 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.warns(UserWarning, match="damaged"), pytest.raises(ValueError, match="whole"):
         Checkpoints(tmp_path).load()
     assert not (tmp_path / "owned").exists()
+
+
+class _Large:
+    """As much memory as it likes, from a file of a few bytes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytearray, (2**40,)
+
+
+def test_a_checkpoint_takes_no_more_memory_than_its_file(tmp_path: Path) -> None:
+    saved = Checkpoints(tmp_path / "large").folder
+    saved.mkdir()
+    whole = Checkpoints(saved).save(state(0))
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    content = io.BytesIO()
+    with (
+        zipfile.ZipFile(whole) as source,
+        zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for member in source.infolist():
+            target.writestr(member.filename, source.read(member))
+    name = f"checkpoint-00000001-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.pt"
+    (packed / name).write_bytes(content.getvalue())
+    whole.unlink()
+    Checkpoints(saved).save({"large": _Large()})
+    for folder in (saved, packed):
+        with pytest.warns(UserWarning, match="damaged"), pytest.raises(ValueError, match="whole"):
+            Checkpoints(folder).load()
 
 
 def test_a_full_disk_is_a_sentence_and_destroys_nothing(

@@ -262,3 +262,26 @@ def test_what_another_library_says_is_cut(capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr().err
     assert said.startswith("neada: bytes \\x00ÿ xxx") and said.endswith("...\n")
     assert len(said) < 1100
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK"),
+        ({"TORCHELASTIC_RESTART_COUNT": "x"}, "TORCHELASTIC_RESTART_COUNT"),
+    ],
+)
+def test_odd_variables_of_a_launch_are_one_sentence(
+    variables: dict[str, str],
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    assert main(["train", "--data", "synthetic", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"neada: the environment variable {name} must be a whole number, got '")
+    assert said.count("\n") == 1 and not (tmp_path / "run").exists()

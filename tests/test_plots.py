@@ -1,11 +1,12 @@
 """Figures are drawn from numbers, and say what is missing when they cannot be."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from neada import minimax, problems
+from neada import minimax, plots, problems
 from neada.experiments import deterministic_rate, stochastic_rate
 from neada.plots import (
     Curve,
@@ -168,3 +169,15 @@ def test_without_matplotlib_the_sentence_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'neada\[plots\]'"):
         history_figure({})
+
+
+def test_a_figure_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    other = tmp_path / "other"
+    other.write_text("somebody's")
+    for name in ("figure.png", "figure.svg"):
+        (tmp_path / name).symlink_to(other)
+    paths = plots.save(Figure((1.0, 1.0)), tmp_path)
+    assert other.read_text() == "somebody's"
+    assert all(path.is_file() and not path.is_symlink() for path in paths)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from neada import tables
 from neada.cli.main import main
 from neada.data import Dataset
 from neada.runs import Checkpoints
@@ -214,6 +215,44 @@ def test_something_else_in_the_place_of_a_file_is_refused(
                 train(CONFIG, folder, model=model(), data=data(), **options)
         assert set(folder.iterdir()) == before
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "perturbations.npy", "result.json"])
+def test_no_other_file_is_written_through_a_link(
+    folders: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    for target in (other, tmp_path / "missing"):
+        shutil.copytree(folders["finished"], folder)
+        other.write_text("somebody's")
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+        for way in ("resume", "overwrite"):
+            options: Any = {way: True}
+            with pytest.raises(ValueError, match="in the place of a file"):
+                train(CONFIG, folder, model=model(), data=data(), **options)
+        assert other.read_text() == "somebody's" and not (tmp_path / "missing").exists()
+        shutil.rmtree(folder)
+
+
+def test_a_run_goes_on_with_its_own_data_only(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(folders["interrupted"], folder)
+    before = files_in(folder)
+    own = data()
+    other = dataclasses.replace(own, inputs_train=own.inputs_train + 0.01)
+    with pytest.raises(ValueError, match="the data are not those"):
+        train(CONFIG, folder, resume=True, model=model(), data=other)
+    assert files_in(folder) == before
+    with pytest.warns(UserWarning, match="the data are not those"):
+        open_run(folder, model=model(), data=other)
+
+
+def test_samples_stop_one_by_one_with_every_named_optimizer(tmp_path: Path) -> None:
+    for name in tables.OPTIMIZERS:
+        config = dataclasses.replace(CONFIG, y_optimizer=name, per_sample=True, max_calls=30)
+        result = train(config, tmp_path / name, model=model(), data=data())
+        assert result.status is TrainStatus.FINISHED
 
 
 def test_a_store_that_cannot_be_is_refused_before_the_old_run_is_gone(tmp_path: Path) -> None:

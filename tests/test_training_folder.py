@@ -145,10 +145,10 @@ def test_a_run_on_a_file_can_be_opened_from_anywhere(
     assert main(["train", "--out", "../run", "--resume", "--quiet"]) == 0
 
 
-def test_attacking_a_run_that_overflowed_is_a_sentence(
+def test_an_attack_whose_size_would_overflow_is_refused(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attack", str(finished), "--eps", "1e300"]) == 1
+    assert main(["attack", str(finished), "--eps", "1e300"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "check_origin",
     "check_pair",
     "check_path",
+    "environment_number",
     "nearest",
     "not_one_of",
     "printable",
@@ -141,6 +142,19 @@ def check_pair(name: str, pair: Any) -> tuple[Any, Any]:
         if not isinstance(pair, str):
             return low, high
     raise TypeError(f"{name} must be a pair (low, high), got {shown(pair)}")
+
+
+def environment_number(name: str, default: int) -> int:
+    """A whole number from the environment.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal() or len(text) > 9:
+        given = printable(repr(text), 80)
+        raise ValueError(f"the environment variable {name} must be a whole number, got {given}")
+    return int(text)
 
 
 def check_path(name: str, path: object) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neada.checks import check_choice
+from neada.checks import check_choice, environment_number
 
 __all__ = [
     "autocast",
@@ -76,10 +76,9 @@ def _accelerators() -> list[torch.device]:
 
 
 def _of_this_process(there: list[torch.device]) -> torch.device:
-    local_rank = os.environ.get("LOCAL_RANK")
-    if local_rank is None:
+    if "LOCAL_RANK" not in os.environ:
         return torch.device(there[0].type)
-    return there[int(local_rank) % len(there)]
+    return there[environment_number("LOCAL_RANK", 0) % len(there)]
 
 
 def _knows_float64(device: torch.device) -> bool:

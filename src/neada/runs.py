@@ -1,15 +1,18 @@
 """The run folder: config, environment, metrics, checkpoints; whole or not there."""
 
 import errno
+import fnmatch
 import hashlib
 import importlib.metadata
 import io
 import json
 import os
+import pickletools
 import platform
 import re
 import time
 import warnings
+import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -210,10 +213,33 @@ def _read(path: Path) -> dict[str, Any] | None:
     if name is None or _checksum(content) != name[2]:
         return None
     try:
+        if not _is_bounded(content):
+            return None
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # torch raises a dozen kinds for content it does not accept
         return None
     return state if isinstance(state, dict) else None
+
+
+def _is_bounded(content: bytes) -> bool:
+    """Whether what is in a file takes no more memory than the file: nothing is packed.
+
+    ``weights_only`` lets a pickle make a `bytearray` of any length, which `save` never does.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            return False
+        if sum(member.file_size for member in members) > len(content):
+            return False
+        pickles = [archive.read(each) for each in members if each.filename.endswith(".pkl")]
+    names = (
+        str(arg)
+        for each in pickles
+        for code, arg, _ in pickletools.genops(each)
+        if code.name == "GLOBAL"
+    )
+    return not any(name.endswith(" bytearray") for name in names)
 
 
 def _check_format(path: Path, found: object) -> None:
@@ -241,21 +267,21 @@ def _number(path: Path) -> int:
 
 
 def check_files(folder: Path, *patterns: str) -> None:
-    """Raise unless everything in a folder that has the name of a run's file is a file.
+    """Raise unless everything in a folder that has the name of a run's file is a file of its own.
 
     Args:
-        folder: Of the run.
+        folder: Of the run, which is going to be written.
         patterns: Further names of files.
 
     Raises:
-        ValueError: There is a folder, a pipe or the like, which could be neither read nor replaced.
+        ValueError: There is a folder, a pipe or the like, which could be neither read nor replaced,
+            or a link, through which another file would be written.
     """
-    for pattern in (*_FILES, *patterns):
-        for path in (*folder.glob(pattern), *drafts(folder, pattern)):
-            if path.exists() and not path.is_file():
-                raise ValueError(
-                    f"{path} is in the place of a file: remove it, or use another folder"
-                )
+    names = [each for pattern in (*_FILES, *patterns) for each in (pattern, f".{pattern}.????????")]
+    for path in folder.iterdir() if folder.is_dir() else ():
+        is_own_file = path.is_file() and not path.is_symlink()
+        if not is_own_file and any(fnmatch.fnmatchcase(path.name, name) for name in names):
+            raise ValueError(f"{path} is in the place of a file: remove it, or use another folder")
 
 
 class Run:
@@ -385,8 +411,10 @@ class Run:
 
     def trouble(self, config: Mapping[str, Any]) -> str:
         """Why the folder cannot stand for a run of this config; empty if it can."""
+        for name in ("metrics.jsonl", "environment.json"):
+            if (self.folder / name).exists() and not (self.folder / name).is_file():
+                return f"{name} is not a file"
         try:
-            check_files(self.folder)
             found = read_json(self.folder / "config.json")
             result = read_json(self.folder / "result.json")
             checksum = sha256(self.metrics_file)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from neada.checks import check_path, nearest, not_one_of, printable
+from neada.checks import check_path, environment_number, nearest, not_one_of, printable
 from neada.training.config import Option
 
 __all__ = [
@@ -224,9 +224,13 @@ def plain_warnings() -> Iterator[None]:
 
 def rank_of_launch() -> int:
     """The number that torchrun gave this process; 0 without it."""
-    return int(os.environ.get("RANK", "0"))
+    with contextlib.suppress(ValueError):  # training says so
+        return environment_number("RANK", 0)
+    return 0
 
 
 def was_restarted() -> bool:
     """Whether torchrun has started this process again after a failure."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    with contextlib.suppress(ValueError):
+        return environment_number("TORCHELASTIC_RESTART_COUNT", 0) > 0
+    return False

@@ -72,6 +72,13 @@ class Dataset:
             groups = {"train": self.groups_train, "test": self.groups_test}.get(part)
             self._check_part(f"{self.name}: the {part} part", inputs, targets, groups)
 
+    def fingerprint(self) -> dict[str, str]:
+        """The checksums that it came with; without any, those of its tensors."""
+        if self.checksums:
+            return dict(self.checksums)
+        given = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return {name: checksum(part) for name, part in given.items()}
+
     def _check_part(
         self, what: str, inputs: Tensor, targets: Tensor, groups: Tensor | None
     ) -> None:
@@ -172,7 +179,8 @@ def _as_tensor(what: str, array: "np.ndarray[Any, Any]") -> Tensor:
 
 def checksum(tensor: Tensor) -> str:
     """SHA-256 of a tensor's numbers in their own byte order."""
-    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+    content = tensor.detach().cpu().reshape(-1).view(torch.uint8)  # numpy has no bfloat16
+    return hashlib.sha256(content.numpy().data).hexdigest()
 
 
 def split_by_seed(

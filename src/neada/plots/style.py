@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neada.files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -243,12 +245,13 @@ def add_note(figure: "Figure", text: str) -> None:
 def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Path]:
     """Write a figure as PNG and SVG; returns both paths."""
     paths = folder / f"{name}.png", folder / f"{name}.svg"
-    figure.savefig(paths[0], dpi=150)
+    with replacing(paths[0]) as file:
+        figure.savefig(file, format="png", dpi=150)
     # Fixed ids and no date: the same numbers give the same file.
     import matplotlib
 
-    with matplotlib.rc_context({"svg.hashsalt": "neada"}):
-        figure.savefig(paths[1], metadata={"Date": None})
+    with replacing(paths[1]) as file, matplotlib.rc_context({"svg.hashsalt": "neada"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
     return paths
 
 

@@ -6,6 +6,7 @@ Every option is declared once, with its words, choices and range; the checks, th
 
 import contextlib
 import dataclasses
+import math
 import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ __all__ = [
 
 _LARGEST = 2**63 - 1
 """Of whole numbers, as torch and a checkpoint have them."""
+_LARGEST_FLOAT = 1e30
+"""Of other numbers: what is a few times as large is still finite in float32."""
 
 
 class Option(NamedTuple):
@@ -92,13 +95,14 @@ class Option(NamedTuple):
     def _check_number(self, value: object) -> None:
         whole = self.kind is int
         least = 1 if whole and self.least is None else self.least
-        is_too_large = whole and isinstance(value, int) and value > _LARGEST
+        limit = _LARGEST if whole else _LARGEST_FLOAT
+        is_too_large = isinstance(value, int | float) and limit < value < math.inf
         check_number(
             self.name,
             value,
             above=0 if least is None else least,
             strict=least is None,
-            most=_LARGEST if is_too_large and self.most is None else self.most,
+            most=limit if is_too_large and self.most is None else self.most,
             whole=whole,
         )
 

@@ -159,6 +159,7 @@ class _Training:
     ) -> None:
         self.config, self.folder, self.device, self.record = config, folder, device, record
         self.model, self.data = model, data
+        self.fingerprint = {} if folder is None else data.fingerprint()
         if config.compile:
             with evaluating(model):
                 devices.compile_in_place(model, data.inputs_train[:2].to(device))
@@ -201,7 +202,7 @@ class _Training:
             saved = record.state
             assert saved is not None
             with distributed.together(torch.zeros(())), fitting(record.path, RuntimeError):
-                if saved["data"] != dict(self.data.checksums):
+                if saved["data"] != self.fingerprint:
                     raise ValueError("the data are not those that the run was started with")
                 for name, like in fresh.items():
                     check_like(saved[name], like, name)
@@ -235,7 +236,7 @@ class _Training:
             "used_up": self.used_up,
             "complete": self.complete,
             "threads": torch.get_num_threads(),
-            "data": dict(self.data.checksums),
+            "data": self.fingerprint,
             "input_shape": list(self.data.input_shape),
             "num_classes": self.data.num_classes,
         }
@@ -469,7 +470,7 @@ def open_run(
         check_fields(state)
         check_config(run, state)
     data = load_data(config) if data is None else data
-    if dict(data.checksums) != state["data"]:
+    if data.fingerprint() != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     _check_fit(folder, state, data)
     model = make_model(config, data) if model is None else model

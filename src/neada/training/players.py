@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from neada import devices, distributed, robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
+from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
@@ -400,14 +401,18 @@ def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer] |
     if name is None:
         return None
     lr = tables.OPTIMIZERS[name].lr_y if config.lr_y is None else config.lr_y
-    return lambda params: _optimizer(name, params, lr, True)
+    return lambda params: _optimizer(name, params, lr, True, rowwise=bool(config.per_sample))
 
 
-def _optimizer(name: str, params: Any, lr: float | None, maximize: bool) -> Optimizer:
+def _optimizer(
+    name: str, params: Any, lr: float | None, maximize: bool, rowwise: bool = False
+) -> Optimizer:
     entry = tables.OPTIMIZERS[name]
-    optimizer: Optimizer = tables.resolve(entry.function)(
-        list(params), lr=lr, maximize=maximize, **entry.arguments
-    )
+    make = tables.resolve(entry.function)
+    arguments: dict[str, Any] = {"lr": lr, "maximize": maximize, **entry.arguments}
+    if issubclass(make, PlayerOptimizer):
+        arguments["rowwise"] = rowwise
+    optimizer: Optimizer = make(list(params), **arguments)
     return optimizer
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from neada import devices, distributed
+from neada.checks import environment_number
 from neada.inner import BudgetExhausted
 from neada.robust import RobustInfo
 from neada.training.config import OF_THE_MACHINE, TrainConfig
@@ -36,14 +37,15 @@ def met(device: torch.device) -> Iterator[None]:
     Args:
         device: Of this process.
     """
-    is_launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    is_launched = environment_number("WORLD_SIZE", 1) > 1 and "RANK" in os.environ
+    attempt = environment_number("TORCHELASTIC_RESTART_COUNT", 0)
+    environment_number("RANK", 0)  # torch reads it
     if not is_launched or dist.is_initialized():
         yield
         return
     devices.make_current(device)
     # torchrun may keep its store over a restart, and with it the addresses of ranks that are gone.
     store, rank, num_ranks = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = dist.PrefixStore(f"neada-attempt-{attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group(store=store, rank=rank, world_size=num_ranks)
     try:
