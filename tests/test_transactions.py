@@ -27,6 +27,7 @@ from neada.stopping import FixedSteps, InnerSteps
 from neada.tensors import NonFiniteGradient
 from neada.training import TrainConfig
 from neada.training.players import make_game
+from optimizers import CASES, Case, make
 from test_steppers import MAKE, game, nested, pair, start
 
 BAD = (math.nan, math.inf, -math.inf)
@@ -573,6 +574,118 @@ def test_an_update_that_overflows_by_itself_is_found_by_the_next_step() -> None:
     with pytest.raises(NonFiniteGradient):
         stepper.step(closure)
     assert picture([stepper, x, y]) == before
+
+
+# Gradients that are finite, and whose squares are not.
+
+
+def is_finite_in(thing: Any) -> bool:
+    """Whether no number in nested containers is infinite or undefined."""
+    if isinstance(thing, dict):
+        return all(map(is_finite_in, thing.values()))
+    if isinstance(thing, list | tuple):
+        return all(map(is_finite_in, thing))
+    return bool(thing.isfinite().all()) if isinstance(thing, Tensor) else thing not in BAD[1:]
+
+
+# KT is told a bound on the norm, and may go bankrupt beyond it.
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name != "kt"], ids=lambda c: c.name
+)
+@pytest.mark.parametrize("first", [0, 2])
+def test_an_optimizer_refuses_an_entry_that_it_cannot_square_or_takes_it(
+    case: Case, first: int
+) -> None:
+    w = torch.zeros(6, requires_grad=True)
+    optimizer = make(case, [w])
+
+    def evaluate() -> Tensor:
+        return ((w - 1.0) ** 2).sum()
+
+    def step(large: float = 0.0) -> None:
+        w.grad = torch.autograd.grad(evaluate(), w)[0]
+        w.grad[1] += large
+        optimizer.step(evaluate, value=evaluate().detach())  # type: ignore[call-arg]
+
+    for _ in range(first):
+        step()
+    before = picture([w, optimizer.state])
+    try:
+        step(1e25)
+    except NonFiniteGradient:
+        assert picture([w, optimizer.state]) == before
+    else:
+        here = w[1].item()
+        step(-1e25)
+        assert is_finite_in([w, optimizer.state, optimizer.state_dict()["state"]])
+        # Others have one step for all entries, which a large one makes as small as it likes.
+        assert case.make is not optim.COCOB or w[1].item() != here
+
+
+COORDINATES: dict[str, Callable[..., steppers.Stepper]] = {
+    **{name: MAKE[name] for name in ("TiAda coordinate", "TiAdaAdam", "TiAdaAdam AMSGrad")},
+    **{name: MAKE[name] for name in ("AdaGDA", "VRAdaGDA", "simultaneous AMSGrad", "NeAda Adam")},
+    "simultaneous AdaGrad": pair(
+        steppers.Simultaneous, partial(optim.GeneralizedAdaGrad, scope="coordinate")
+    ),
+    "alternating AdaGrad": pair(
+        steppers.Alternating, partial(optim.GeneralizedAdaGrad, scope="coordinate")
+    ),
+    "simultaneous COCOB": STEPPERS["simultaneous COCOB"],
+}
+
+
+@pytest.mark.parametrize("name", COORDINATES)
+@pytest.mark.parametrize("player", ["x", "y"])
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_stepper_refuses_an_entry_that_it_cannot_square_or_takes_it(
+    name: str, player: str, first: int
+) -> None:
+    x, y = (p.detach().float().requires_grad_() for p in start())
+    stepper = COORDINATES[name]([x], [y])
+    moved = x if player == "x" else y
+    large = 0.0
+
+    def closure() -> Tensor:
+        value = game(x.double(), y.double()).float()
+        return value + large * (moved[0] - moved[0].detach())
+
+    for _ in range(first):
+        stepper.step(closure)
+    before, large = picture([stepper, x, y]), 1e25
+    try:
+        stepper.step(closure)
+    except NonFiniteGradient:
+        assert picture([stepper, x, y]) == before
+    else:
+        here, large = moved[0].item(), -1e25
+        stepper.step(closure)
+        assert is_finite_in([x, y, stepper.state_dict()])
+        assert moved[0].item() != here
+
+
+def test_a_row_at_rest_may_have_entries_that_cannot_be_squared() -> None:
+    x, y = (torch.ones(2, 2, requires_grad=True) for _ in range(2))
+    large = torch.tensor([[1e25, 0.0], [0.0, 0.0]])
+    pairs = partial(optim.GeneralizedAdaGrad, scope="coordinate", rowwise=True)
+    for stepper in (
+        steppers.TiAda([x], [y], scope="coordinate", rowwise=True),
+        steppers.Simultaneous(pairs([x]), pairs([y], maximize=True), rowwise=True),
+        steppers.Simultaneous(
+            optim.AdaptiveSGD([x]), optim.AdaptiveSGD([y], maximize=True), rowwise=True
+        ),
+    ):
+
+        def closure() -> Tensor:
+            return (x * x + x * y - y * y + large * (x - x.detach())).sum(1)
+
+        with pytest.raises(NonFiniteGradient):
+            stepper.step(closure)
+        stepper.rest(torch.tensor([True, False]))
+        here = x.detach().clone()
+        stepper.step(closure)
+        assert torch.equal(x[0], here[0]) and not torch.equal(x[1], here[1])
+        assert is_finite_in([x, y])
 
 
 # Other things that were accepted without a word.

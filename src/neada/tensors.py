@@ -314,16 +314,28 @@ def _per_row(scale: Tensor, like: Tensor) -> Tensor:
     return scale.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
 
 
-def check_squares(gradients: Sequence[Tensor | None]) -> None:
+def check_squares(
+    gradients: Sequence[Tensor | None], norm_sq: float | None = None, resting: Tensor | None = None
+) -> None:
     """Raise `NonFiniteGradient` if some entry, or its square in its own dtype, is not finite.
 
     For methods that keep squares of single entries. A finite sum of squares has finite terms
     only, so one sum per tensor is the test; the entries are searched only after it has failed.
+
+    Args:
+        gradients: One for every tensor; None where there is none.
+        norm_sq: Their squared norm, where it is known: then nothing is summed here.
+        resting: A flag for every row, true for those that are not looked at; None for none.
     """
     for i, gradient in enumerate(gradients):
-        if gradient is None or math.isfinite(gradient.square().sum().item()):
+        if gradient is None:
             continue
-        _raise_for_bad_entries(gradients)
+        total = gradient.square().sum().item() if norm_sq is None else norm_sq
+        if total <= torch.finfo(gradient.dtype).max:
+            continue
+        if resting is not None:
+            gradient = gradient[~resting]
+        _raise_for_bad_entries([None] * i + [gradient])
         if not bool(gradient.square().isfinite().all()):
             raise NonFiniteGradient(
                 f"the squared gradient of parameter {i} overflows {gradient.dtype}; nothing was "
@@ -331,16 +343,23 @@ def check_squares(gradients: Sequence[Tensor | None]) -> None:
             )
 
 
-def raise_non_finite(gradients: Sequence[Tensor | None]) -> NoReturn:
+def raise_non_finite(
+    gradients: Sequence[Tensor | None], dtype: torch.dtype = torch.float64
+) -> NoReturn:
     """Raise `NonFiniteGradient` for a gradient whose squared norm is not finite.
 
     A sum of squares is finite only if every entry is, so the norm that a method needs anyway is
     the test; the tensors are searched only after it has failed.
+
+    Args:
+        gradients: One for every tensor; None where there is none.
+        dtype: What the norm does not fit in, if all entries are finite.
     """
     _raise_for_bad_entries(gradients)
+    advice = "" if dtype == torch.float64 else " or use float64"
     raise NonFiniteGradient(
-        "the squared norm of the gradient overflows float64; nothing was changed: rescale the "
-        "objective"
+        f"the squared norm of the gradient overflows {str(dtype).removeprefix('torch.')}; nothing "
+        f"was changed: rescale the objective{advice}"
     )
 
 

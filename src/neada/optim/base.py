@@ -108,6 +108,14 @@ class PlayerOptimizer(Optimizer):
     def _prepare(self, active: Active) -> None:
         """Make what the method remembers, where a zero gradient would not leave it as it starts."""
 
+    @property
+    def squares_entries(self) -> bool:
+        """Whether the method keeps squares of single entries, in their own dtype.
+
+        Where one overflows, a gradient is refused though it is finite.
+        """
+        return False
+
     def _rests_at_zero_gradient(self) -> bool:
         """Whether a zero gradient leaves the point and the state as they are."""
         return True
@@ -318,11 +326,14 @@ class PlayerOptimizer(Optimizer):
         Errors name a tensor by its place among all parameters, with or without gradient.
         """
         if not self.uses_gradient_norm:
-            tensors.check_squares([p.grad for p in self._all_params()])
+            tensors.check_squares([p.grad for p in self._all_params()], resting=self._resting)
             return math.nan
         norm_sq = tensors.squared_norm(grads, self._rowwise)
         if not all_finite(norm_sq):
             tensors.raise_non_finite([p.grad for p in self._all_params()])
+        if self.squares_entries:
+            total = norm_sq.sum().item() if isinstance(norm_sq, Tensor) else norm_sq
+            tensors.check_squares([p.grad for p in self._all_params()], total, self._resting)
         return norm_sq
 
     def _numbers(self, active: Active) -> dict[str, Any]:

@@ -22,6 +22,8 @@ __all__ = ["AdaGDA", "VRAdaGDA"]
 
 
 class _MomentumGDA(DirectStepper):
+    _squared = "x"
+
     def __init__(
         self,
         x: Iterable[Tensor],

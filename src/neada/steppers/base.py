@@ -80,6 +80,9 @@ class Stepper(Counted, ABC):
     """With a process group: every rank holds the same y and evaluates it on data of its own, so
     gradients are averaged ("shared"); or its gradient is the same on all ranks already ("same"); or
     every rank has a part of y ("local"). The gradient of x is that of all ranks in any case."""
+    _squared: str = ""
+    """The players of whose gradient squares of single entries are kept, in their own dtype: a
+    squared norm that the dtype does not hold is refused as one that is not finite."""
     max_inner_steps: int | None = None
     """The cap of the inner loop, where there is one."""
     at_cap: Flag = False
@@ -339,6 +342,9 @@ class Stepper(Counted, ABC):
 
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
         grad_sq = self._norm(self._grads(player), player)
+        if player in self._squared:
+            largest = torch.finfo(self._players[player][0].dtype).max
+            grad_sq = where(grad_sq > largest, math.inf, grad_sq)
         unknown = None if all_finite(grad_sq) else self._rest_not_finite(player, grad_sq)
         if not self._has_set[player]:
             return Evaluation(value.detach(), grad_sq, grad_sq)
@@ -360,7 +366,8 @@ class Stepper(Counted, ABC):
         grads = [p.grad for p in self._players[player]]
         bad = negate(is_finite(grad_sq))
         if self._resting is None or any_true(bad & ~self._resting):
-            tensors.raise_non_finite(grads)
+            dtype = self._players[player][0].dtype if player in self._squared else torch.float64
+            tensors.raise_non_finite(grads, dtype)
         assert isinstance(bad, Tensor)
         for gradient in grads:
             if gradient is not None:

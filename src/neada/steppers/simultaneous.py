@@ -66,7 +66,7 @@ class Simultaneous(ComposedStepper):
         else:
             x = self.x_optimizer
             # One that keeps squares of single entries looks at them when y has moved already.
-            looks = isinstance(x, PlayerOptimizer) and not x.uses_gradient_norm
+            looks = isinstance(x, PlayerOptimizer) and x.squares_entries
             is_open = looks or self._may_refuse(x, at_x)
             undo = saved_player(self.y_optimizer) if is_open else None
             self._move("y", closure, at_y)

@@ -99,6 +99,7 @@ class TiAda(_TimeScales):
         check_choice("scope", scope, ("player", "coordinate"))
         self._check_positive(v0_x=v0_x, v0_y=v0_y)
         self.scope = scope
+        self._squared = "xy" if scope == "coordinate" else ""
         self.v0 = {"x": v0_x, "y": v0_y}
         self.eps = eps
 
@@ -160,6 +161,8 @@ class TiAdaAdam(_TimeScales):
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.
     """
+
+    _squared = "xy"
 
     def __init__(
         self,
