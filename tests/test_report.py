@@ -20,6 +20,7 @@ from neada.files import sha256, write_json
 from neada.report import Section
 from neada.report.content import RunLine, collect
 from neada.report.markup import element, raw_element
+from neada.runs import Run
 
 pytestmark = pytest.mark.xdist_group("report")  # one worker makes what its tests share
 
@@ -331,6 +332,35 @@ def test_a_run_with_odd_files_counts_as_missing_with_its_reason(
     assert not found.runs
     assert name in dict(found.missing)["gda-step"]
     assert {claim.verdict for claim in found.claims} == {"not run"}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("rows", [[], [{}], [{"outer_steps": 1, "grad_sq": [1.0, 2.0], "t": 1}]])
+def test_odd_rows_with_right_checksums_are_a_claim_that_was_not_run_or_one_sentence(
+    name: str, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for config in experiments.configs(name, "quick"):
+        run = Run(experiments.run_folder(tmp_path, name, config))
+        run.start(dataclasses.asdict(config))
+        run.append(rows)
+        run.seal()
+    write_json(tmp_path / "reproduction.json", {**REQUEST, "names": [name], "seeds": None})
+    try:
+        _, (found,) = collect(tmp_path, draw=False)
+    except ValueError as error:
+        assert f"are not what {name} writes" in str(error)
+    else:
+        assert len(found.runs) == len(experiments.configs(name, "quick"))
+
+
+def test_a_search_that_finds_no_row_is_one_sentence(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = experiments.make("errata")
+    monkeypatch.setattr(module, "claims", lambda records: [next(row for row in ())])
+    with pytest.raises(ValueError, match="are not what errata writes"):
+        collect(finished, draw=False)
 
 
 needs_browser = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -217,9 +217,8 @@ def _growth_claim(
 def _averages(record: Record, outer_steps: int | None = None) -> Array:
     """One averaged squared gradient per seed, at the end or after some outer steps."""
     wanted = record.config.num_outer if outer_steps is None else outer_steps
-    return np.array(
-        next(row["grad_sq"] for row in record.rows if row["outer_steps"] == wanted), dtype=float
-    )
+    by_steps = {row["outer_steps"]: row["grad_sq"] for row in record.rows}
+    return np.array(by_steps[wanted], dtype=float)
 
 
 def _quantiles(averages: Array) -> Array:

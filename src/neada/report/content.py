@@ -91,6 +91,10 @@ def collect(out: Path, *, draw: bool = True) -> tuple[dict[str, Any], list[Secti
     return request, [_section(out, name, settings, draw) for name in request["names"]]
 
 
+_ODD = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+"""What claims and figures raise where rows are not those that the experiment writes."""
+
+
 def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Section:
     experiment = experiments.make(name)
     records, runs, missing = [], [], []
@@ -114,7 +118,7 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
         if draw and records:
             picture, figure = plots.save(experiment.figure(records), out / name)
             thumbnail = _thumbnail(picture)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except _ODD as error:
         raise ValueError(
             f"the metrics below {out / name} are not what {name} writes "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]}): "
