@@ -12,6 +12,7 @@ from neada import experiments
 from neada.cli import main
 from neada.runs import Run
 
+LONG = 300 * "a"
 TRAIN = ["train", "--data", "synthetic", "--max-calls", "20", "--eval-eps", "0.3", "--quiet"]
 
 
@@ -131,7 +132,23 @@ def test_a_reproduction_with_an_odd_config_is_run_again(
         (["train", "--data", "mnist", "--data-folder", ""], "--data-folder is empty"),
         (["train", "--out", "a\0b"], "--out must be a path without null characters"),
         (["train", "--data", "a\0b.npz", "--out", "new"], "a path without null characters"),
-        (["train", "--out", 5000 * "a"], "there can be no folder aaa"),
+        (["train", "--out", 5000 * "a"], "--out is too long, at most 255 bytes between two"),
+        (["train", "--out", 2500 * "a/"], "--out is too long, at most 255 bytes between two"),
+        (["train", "--data-folder", LONG], "--data-folder is too long"),
+        (["train", "--data", f"{LONG}.npz", "--out", "new"], "is too long"),
+        (["reproduce", "--out", f"missing/{LONG}"], "--out is too long"),
+        (["report", LONG], "DIR is too long"),
+        (["attack", LONG], "RUN is too long"),
+        (["certify", 128 * "ä"], "RUN is too long"),
+        (["data", "digits", "--sheet", f"{LONG}.png"], "--sheet is too long"),
+        (["data", "digits", "--sheet", f"{LONG[:245]}.png"], "--sheet takes names of at most 240"),
+        (["solve", "mccormick", "--plot", f"{LONG}.png"], "--plot is too long"),
+        (["solve", "mccormick", "--plot", f"{LONG[:245]}.png"], "--plot takes names of at most"),
+        (
+            ["attack", "run", "--eps", "1e308"],
+            "--eps must be a number at least 0 and at",
+        ),
+        (["reproduce", "quadratic", "--jobs", "100000000000"], "--jobs must be a whole number at"),
         (["train", "--threads", "1000000000"], "--threads must be a whole number at least 1 and"),
         (["train", "--max-call", "5"], "unrecognized arguments: --max-call 5; did you mean --max-"),
         (["train", "--max-call=5"], "did you mean --max-calls?"),
@@ -156,6 +173,29 @@ def test_odd_arguments_are_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     assert words in refusal(capsys, *arguments)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_variable_that_is_too_long_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEADA_DATA", LONG)
+    assert f"File name too long: give a shorter one than {LONG}" in refusal(capsys, "data", "mnist")
+
+
+def test_names_that_just_fit_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"{LONG[:236]}.png"
+    assert main(["data", "digits", "--sheet", f"{LONG[:255]}/{name}"]) == 0
+    assert os.listdir(LONG[:255]) == [name]
+
+
+def test_figures_are_drawn_whatever_is_set_for_windows(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "neada", "solve", "mccormick", "--quiet", "--plot", "p.png"]
+    environment = {**os.environ, "MPLBACKEND": "nosuch"}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "p.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ __all__ = [
 _LONGEST = 200
 """Characters of a value, or of somebody else's error, in a sentence."""
 _LARGEST = sys.float_info.max
+_LONGEST_NAME = 255
+"""Bytes of one name in a path, as file systems have it."""
+_LONGEST_PATH = 4000
+"""Bytes of a path, which leaves some of Linux's 4096 for the names of what is in a folder."""
 
 
 def printable(text: str, limit: int = _LONGEST) -> str:
@@ -166,7 +170,7 @@ def check_path(name: str, path: object) -> Path:
 
     Raises:
         TypeError: It is no path.
-        ValueError: It is empty, or has a null character, which no system takes.
+        ValueError: It is empty, has a null character, or is longer than systems take.
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
         raise TypeError(f"{name} must be a path, got {shown(path)}")
@@ -174,7 +178,15 @@ def check_path(name: str, path: object) -> Path:
         raise ValueError(f"{name} is empty: give a path")
     if "\0" in text:
         raise ValueError(f"{name} must be a path without null characters, got {shown(text)}")
-    return Path(text)
+    path = Path(text)
+    if len(os.fsencode(text)) > _LONGEST_PATH or any(
+        len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts
+    ):
+        raise ValueError(
+            f"{name} is too long, at most {_LONGEST_NAME} bytes between two slashes and "
+            f"{_LONGEST_PATH} in all: got {shown(text)}"
+        )
+    return path
 
 
 def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:

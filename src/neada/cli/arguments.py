@@ -32,6 +32,7 @@ __all__ = [
 
 
 _LONGEST = 1000
+_LONGEST_FILE = 240  # of 255, since a draft has a longer name than its file
 
 
 def complain(sentence: str) -> None:
@@ -208,6 +209,8 @@ def output_file(path: Path, flag: str, kinds: Collection[str]) -> None:
     """Raise a usage error unless a file of one of some kinds can be written there."""
     if path.suffix not in kinds:
         raise UsageError(f"{flag} writes {' or '.join(kinds)}, not {path.suffix or path}")
+    if len(os.fsencode(path.name)) > _LONGEST_FILE:
+        raise UsageError(f"{flag} takes names of at most {_LONGEST_FILE} bytes, not {path.name}")
     output_folder(path.parent)
     if path.is_dir():
         raise UsageError(f"{path} is a folder: give a file with {flag}")

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 ran, 1 ran and failed, 2 wrong usage, 130 interrupted.
     """
     _prepare_streams()
+    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever a shell has set for windows
     try:
         return _run(arguments)
     finally:
@@ -143,6 +145,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         return 0  # the reader of our output has gone
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # of a variable; flags are looked at before
+            return _complain(f"{error.strerror}: give a shorter one than {error.filename}", 2)
         return 1 if _is_said_by_another(error) else _complain(_disk_trouble(error), 1)
 
 

@@ -73,7 +73,7 @@ def add_reproduce(parser: Parser) -> None:
             None,
             int,
         ),
-        Option("jobs", "processes; by default one per core", os.cpu_count() or 1, int),
+        Option("jobs", "processes; by default one per core", min(os.cpu_count() or 1, 1024), int),
     ):
         add_flag(parser, option)
     out = partial(read_path, "--out")

@@ -24,6 +24,7 @@ __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
 _REQUEST = REQUEST_FILE
 _POLL_SECONDS = 0.2
 _MOST_SEEDS, _MOST_CALLS = 10**4, 10**12
+_MOST_JOBS = 1024
 Report = Callable[[float, str], None]
 """Called with the part of all runs that is done, and the name of the experiment at work."""
 
@@ -78,13 +79,15 @@ def reproduce(
         out: The folder for everything.
         seeds: How many seeds where there is randomness; None for the scale's own number.
         max_calls: Gradient calls per run where that is a choice; None for the scale's own.
-        jobs: How many processes.
+        jobs: How many processes, at most 1024.
         overwrite: Compute also what is there already.
         report: Called with the progress.
 
     Raises:
-        ValueError: The folder is that of a single run, or another process writes in it.
+        ValueError: The folder is that of a single run, or another process writes in it, or there
+            are too many jobs.
     """
+    check_number("jobs", jobs, above=1, strict=False, most=_MOST_JOBS, whole=True)
     if (out / "config.json").exists():
         raise ValueError(f"{out} holds a run, not a reproduction: use another folder")
     with locked(out):
