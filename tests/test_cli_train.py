@@ -111,7 +111,7 @@ def test_a_run_is_replaced_only_by_force(
 def test_a_loss_that_is_not_finite_exits_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*SYNTHETIC, "--x-optimizer", "sgd", "--lr-x", "1e38", "--out", str(tmp_path)]
+    arguments = [*SYNTHETIC, "--x-optimizer", "sgd", "--lr-x", "1e30", "--out", str(tmp_path)]
     assert main([*arguments, "--quiet"]) == 1
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1 and "finite" in errors
