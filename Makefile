@@ -12,6 +12,9 @@ READY := $(VENV)/.ready
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 # One torch thread per worker: two workers on two cores are faster than two threads each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# A file is one worker's: what its tests share is made once. In their order, so that the long ones
+# are not the last.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow campaign lint docs dist bench clean
 
@@ -19,11 +22,11 @@ demo: $(READY_DEMO)
 	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
 
 test: lint
-	$(PYTEST) -n $(JOBS) --dist loadgroup -q
+	$(PYTEST) -n $(JOBS) $(BY_FILE) -q
 
 # The slow tests too, with coverage: the table that docs/coverage.md includes.
 test-slow: $(READY)
-	$(PYTEST) -n $(JOBS) --dist loadgroup -q -m "slow or not slow" --cov --no-cov-on-fail \
+	$(PYTEST) -n $(JOBS) $(BY_FILE) -q -m "slow or not slow" --cov --no-cov-on-fail \
 	  --cov-report=markdown:docs/coverage.txt
 
 # Faults on purpose (docs/reliability.md); WRITE=docs/reliability.md puts the table into the page.

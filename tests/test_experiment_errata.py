@@ -13,8 +13,6 @@ from neada.optim import AdaptiveSGD
 from neada.runs import Run
 from neada.steppers import Simultaneous
 
-pytestmark = pytest.mark.xdist_group("experiment_errata")  # one worker makes what its tests share
-
 TINY = {
     "lemma-sign": 60,
     "lemma-average": 3000,

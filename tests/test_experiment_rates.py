@@ -19,8 +19,6 @@ from neada.runs import Run
 from neada.sets import Box
 from neada.stopping import InnerSteps
 
-pytestmark = pytest.mark.xdist_group("experiment_rates")  # one worker makes what its tests share
-
 
 def played(module: Any, config: Any, folder: Path) -> Record:
     run = Run(folder)

@@ -18,8 +18,6 @@ import neada
 from neada import optim, robust
 from neada.stopping import FixedSteps, GradientMapping, InnerSteps
 
-pytestmark = pytest.mark.xdist_group("ranks")  # one worker makes what its tests share
-
 KINDS = ("plain", "ddp", "fsdp, kept", "fsdp, freed", "compiled")
 Step = Callable[[Tensor, Tensor, Tensor], Any]
 

@@ -66,7 +66,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "config beyond floats": (
         lambda: TrainConfig(gamma=10**400),
         ValueError,
-        "gamma must be a number greater than 0 and finite, got 1000",
+        "gamma must be a number greater than 0 and at most 1e+30, got 1000",
     ),
     "threads": (
         lambda: TrainConfig(threads=10**9),

@@ -22,8 +22,6 @@ from neada.report.content import RunLine, collect
 from neada.report.markup import element, raw_element
 from neada.runs import Run
 
-pytestmark = pytest.mark.xdist_group("report")  # one worker makes what its tests share
-
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="300"><rect width="9"/></svg>'
 PAYLOADS = (
     "<script>alert(1)</script>",

@@ -22,8 +22,6 @@ from neada.sets import Box
 from neada.stopping import FixedSteps
 from neada.training import Progress, TrainConfig, TrainStatus, train
 
-pytestmark = pytest.mark.xdist_group("robust_trades")  # one worker makes what its tests share
-
 EPS = 0.1
 NOISE = 1e-3
 CE = functional.cross_entropy

@@ -19,8 +19,6 @@ from neada.data import Dataset
 from neada.runs import Checkpoints
 from neada.training import Progress, TrainConfig, TrainStatus, open_run, train
 
-pytestmark = pytest.mark.xdist_group("training_damage")  # one worker makes what its tests share
-
 CONFIG = TrainConfig(
     warm_start="disk", epochs=5, max_calls=10_000, batch_size=8, log_every=10, eval_eps=(0.1,)
 )

@@ -21,8 +21,6 @@ from neada.data import Dataset
 from neada.training import TrainConfig, train
 from neada.training.record import Progress
 
-pytestmark = pytest.mark.xdist_group("training_ranks")  # one worker makes what its tests share
-
 # 41 samples in batches of 8: the last batch of an epoch has one sample, and a rank has none.
 GAMES: dict[str, dict[str, Any]] = {
     "wrm": {},
