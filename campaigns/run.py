@@ -25,7 +25,7 @@ KINDS = {
     "crowds": "several processes on one folder; full, read-only and slow disks",
 }
 """Every kind is a module with ``run(tally, length, seed, scratch)``."""
-_BEGIN, _END = "<!-- campaign: begin -->\n", "<!-- campaign: end -->\n"
+_BEGIN, _END = "<!-- begin campaign -->\n", "<!-- end campaign -->\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
