@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,27 @@ def test_writers_that_come_and_go_never_meet(tmp_path: Path) -> None:
     processes = [subprocess.Popen(command) for _ in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     assert not list(tmp_path.glob("folder/*"))
+
+
+@pytest.mark.parametrize("error", [FileExistsError, FileNotFoundError])
+def test_a_folder_that_another_writer_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    plain_mkdir, raised = Path.mkdir, []
+
+    def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:
+        if len(raised) < 2:
+            raised.append(path)
+            raise error
+        plain_mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with files.locked(tmp_path / "folder"):
+        assert (tmp_path / "folder").is_dir()
+    raised.clear()
+    monkeypatch.setattr(files, "_TRIES", 2)
+    with pytest.raises(error), files.locked(tmp_path / "other"):
+        pass
 
 
 def test_a_file_system_without_locks_is_said_and_used(

@@ -47,6 +47,8 @@ _MAX_SECONDS = 900.0
 _MAX_DOWNLOAD = 2**26
 _CHUNK = 2**18
 _LOCK = ".neada-lock"
+_TRIES = 1000
+"""To lock a folder that others make and remove at the same time."""
 
 
 @contextlib.contextmanager
@@ -122,12 +124,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _acquire(path: Path) -> int:
     """An open file that holds the lock, with the number of this process in it."""
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1, _TRIES + 1):
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        except FileNotFoundError:  # the last writer has just removed an empty folder
-            continue
+        except (FileExistsError, FileNotFoundError):
+            if number == _TRIES:
+                raise
+            continue  # the last writer has just removed an empty folder
         try:
             _lock(path, handle)
             if _is_at(path, handle):
@@ -138,6 +142,7 @@ def _acquire(path: Path) -> int:
             os.close(handle)
             raise
         os.close(handle)
+    raise FolderInUse(f"{path.parent} is in use by several processes: use another folder")
 
 
 def _is_at(path: Path, handle: int) -> bool:
