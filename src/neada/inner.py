@@ -5,7 +5,6 @@ with three verbs: evaluate the gradient of y, move y by one step, release the ro
 Rows of a batch of games rest until the slowest is done; samples of a training batch leave it.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from neada import distributed, tensors
+from neada import parallel, tensors
 from neada.checks import check_choice, check_number
 from neada.counters import BudgetExhausted, Counted, Counters, Player
 from neada.optim.base import Keep, PlayerOptimizer
@@ -32,7 +31,6 @@ __all__ = [
     "Oracle",
     "Player",
     "backward",
-    "check_inner",
     "go_to_average",
 ]
 
@@ -56,73 +54,31 @@ class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
 
 @dataclass(frozen=True)
 class InnerOptions:
-    """Options of an inner loop; the defaults suit most.
+    """Options of an inner loop.
 
     Attributes:
         keep: What the y optimizer keeps from one loop to the next: "nothing", its "step" size, or
-            "everything". "auto" is "nothing" for objectives, whose y is made anew with every batch;
-            for `NeAda` it is "step" where there is a step size to keep and "everything" elsewhere.
-        test: "current" asks the rule at the current y; "last" asks it about the gradient that the
-            last step used, as the authors' scripts do.
-        measure: For objectives: "sample" maximizes each sample's own objective, and the rule looks
-            at the mean over the samples of their squared gradients; "batch" is about the mean
-            objective of the batch, whose squared gradient is smaller by the batch size. "gap" is
-            for objectives with a ball: in place of the squared gradient the rule looks at what a
-            linear function could still gain in it, relative to what it can gain from the center.
-            "auto" is "gap" there and "sample" elsewhere.
-        min_steps: Steps before the rule is asked; 0 is the literal criterion I.
+            "everything". "auto" is "step" where there is a step size to keep and "everything"
+            elsewhere.
+        min_steps: Steps before the rule is evaluated; 0 is the literal criterion I.
         max_steps: A cap, for rules that may never fire; None is 10,000 for `NeAda`, 100 for
-            objectives.
-        dropout: For objectives: "off" drops nothing in the inner loop; "on" leaves the layers in
-            the mode they are in. Dropout that a module calls as a function in its own `forward` is
-            not switched.
-        fold: For objectives: evaluate each frozen batch norm and the convolution or linear layer
-            before it as one layer in the inner loop, where that is the same up to rounding.
-        reuse_last: For objectives with `FixedSteps`: the evaluation of the last step of y serves
-            the model as well, by one backward pass for both, in the mode the model is in. Calls
-            are counted as ever. That last step moves what a store keeps, not this batch.
-        start: For objectives with a ball: y starts at the "clean" input (`TRADES`: next to it), or
-            at a "random" point of the ball.
+            `GroupDRO`.
+        test: "current" evaluates the rule at the current y; "last" on the gradient that the last
+            step used, as the authors' released code does.
     """
 
     keep: Literal["auto"] | Keep = "auto"
-    test: Literal["current", "last"] = "current"
-    measure: Literal["auto", "sample", "batch", "gap"] = "auto"
     min_steps: int = 1
     max_steps: int | None = None
-    dropout: Literal["off", "on"] = "off"
-    fold: bool = True
-    reuse_last: bool = False
-    start: Literal["clean", "random"] = "clean"
+    test: Literal["current", "last"] = "current"
 
     def __post_init__(self) -> None:
         check_choice("keep", self.keep, ("auto", "nothing", "step", "everything"))
         check_choice("test", self.test, ("current", "last"))
-        check_choice("measure", self.measure, ("auto", "sample", "batch", "gap"))
-        check_choice("dropout", self.dropout, ("off", "on"))
-        check_choice("start", self.start, ("clean", "random"))
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
             check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)
             _check_steps(self.min_steps, self.max_steps)
-
-
-def check_inner(inner: object, takes: Collection[str]) -> None:
-    """Raise unless it is `InnerOptions`, with the defaults for what is not taken.
-
-    Args:
-        inner: What the user gave.
-        takes: Which of "measure", "dropout", "fold", "reuse_last" and "start" mean something to
-            who asks.
-    """
-    if not isinstance(inner, InnerOptions):
-        raise TypeError(f"inner must be InnerOptions(...), not {type(inner).__name__}")
-    for name in {"measure", "dropout", "fold", "reuse_last", "start"} - set(takes):
-        if getattr(inner, name) != getattr(InnerOptions, name):
-            raise ValueError(
-                f"{name}={getattr(inner, name)!r} means nothing here: leave it out (InnerOptions "
-                "says where it does)"
-            )
 
 
 def _check_steps(min_steps: int, max_steps: int) -> None:
@@ -169,8 +125,8 @@ class Oracle(Protocol):
     def move(self) -> None:
         """One step of the y optimizer, for the rows that are still on their way."""
 
-    def agreed(self, grad_sq: Scalar) -> Scalar:
-        """What the rule is asked about: the same number on every rank, where they stop together."""
+    def agree_to_stop(self, done: bool) -> bool:
+        """Whether the loop ends, given whether all rows of this rank are done."""
 
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         """These of the evaluated rows are done: they rest, or they leave.
@@ -201,6 +157,8 @@ class InnerLoop:
             raise TypeError(
                 f"stopping must be a rule such as FixedSteps(15), not {type(stopping).__name__}"
             )
+        if not isinstance(options, InnerOptions):
+            raise TypeError(f"inner must be InnerOptions(...), not {type(options).__name__}")
         self.options = options
         self.max_steps = max_steps if options.max_steps is None else options.max_steps
         _check_steps(options.min_steps, self.max_steps)
@@ -212,7 +170,7 @@ class InnerLoop:
         """Let the oracle move y until the rule fires.
 
         Args:
-            oracle: What is maximized, and by what.
+            oracle: What is maximized, and how y moves.
             t: The outer index, by which rules tighten.
             counters: Their inner steps are counted here.
             resting: Rows that take no part.
@@ -230,14 +188,17 @@ class InnerLoop:
                 break
             grad_sq = oracle.evaluate()
             rows.see(grad_sq)
-            if self.options.test == "current" and self._all_done(rows, oracle, t, k, grad_sq):
+            if self.options.test == "last":
+                oracle.agree_to_stop(False)  # raises for NaN and Inf, before y moves
+            elif self._all_done(rows, oracle, t, k, grad_sq):
                 break
             oracle.move()
             k += 1
             counters.inner_steps += 1
-            if self.options.test == "last" and self._all_done(rows, oracle, t, k, grad_sq):
-                break
-            if k == 1 and self._all_left(rows, oracle, t, grad_sq):
+            if self.options.test == "last":
+                if self._all_done(rows, oracle, t, k, grad_sq):
+                    break
+            elif k == 1 and oracle.trusts_first_step and self._all_left(rows, oracle, t, grad_sq):
                 break
         return InnerResult(rows.grad_sq, k, rows.reason(), at_cap)
 
@@ -249,45 +210,47 @@ class InnerLoop:
         return self.stopping.reason(state) if self.stopping(state) else ""
 
     def _all_done(self, rows: "_Rows", oracle: Oracle, t: int, k: int, grad_sq: Scalar) -> bool:
-        """Ask the rule, release the rows that are done, and say whether none is left."""
+        """Evaluate the rule, release the rows that are done, and return whether the loop ends."""
         if k < self.options.min_steps:
-            return False
-        grad_sq = oracle.agreed(grad_sq)
-        rows.see(grad_sq)
+            return oracle.agree_to_stop(False)
         state = InnerState(t, k, grad_sq, self.grad_sq_x)
         fired = self.stopping(state)
-        if oracle.rows_leave and isinstance(fired, Tensor) and not all_true(fired):
-            if any_true(fired):
-                assert isinstance(grad_sq, Tensor)
-                about = replace(state, grad_sq_y=grad_sq[fired])
-                rows.leave(fired, self.stopping.reason(about))
-                oracle.release(fired)
-            return False
         if not oracle.rows_leave:
             fired = rows.at_rest | fired
             rows.at_rest = fired
             if isinstance(fired, Tensor):
                 oracle.release(fired)
-        if all_true(fired):
+        if oracle.agree_to_stop(all_true(fired)):
             rows.finish(self.stopping.reason(state))
             return True
+        if oracle.rows_leave and isinstance(fired, Tensor) and any_true(fired):
+            self._release(rows, oracle, state, fired)
         return False
 
     def _all_left(self, rows: "_Rows", oracle: Oracle, t: int, grad_sq: Scalar) -> bool:
-        """After the first step, release the rows that needed none, and say whether none is left.
+        """After the first step, release the rows that needed none; return whether the loop ends.
 
-        They take it because of `min_steps`; the rule has fired for them already.
+        They take it because of `min_steps`; the rule had fired for them already.
         """
-        if not oracle.trusts_first_step or self.options.test == "last":
-            return False
         state = InnerState(t, 0, grad_sq, self.grad_sq_x)
         fired = self.stopping(state) if self.options.min_steps == 1 else False
-        if not isinstance(fired, Tensor) or not any_true(fired):
-            return False
-        assert isinstance(grad_sq, Tensor)
-        rows.leave(fired, self.stopping.reason(replace(state, grad_sq_y=grad_sq[fired])))
-        oracle.release(fired, unseen=True)
-        return all_true(fired)
+        if isinstance(fired, Tensor) and any_true(fired):
+            self._release(rows, oracle, state, fired, unseen=True)
+        return oracle.agree_to_stop(isinstance(fired, Tensor) and all_true(fired))
+
+    def _release(
+        self,
+        rows: "_Rows",
+        oracle: Oracle,
+        state: InnerState,
+        fired: Tensor,
+        *,
+        unseen: bool = False,
+    ) -> None:
+        assert isinstance(state.grad_sq_y, Tensor)
+        about = replace(state, grad_sq_y=state.grad_sq_y[fired])
+        rows.leave(fired, self.stopping.reason(about))
+        oracle.release(fired, unseen=unseen)
 
     # What is kept from one loop to the next.
 
@@ -363,13 +326,16 @@ class _Rows:
         """Some of the evaluated rows are not evaluated any more."""
         if self._evaluated is None:
             self._evaluated = torch.arange(len(done), device=done.device)
+        if len(self._evaluated) == 0:  # a rank that waits for the others
+            return
         self._evaluated = self._evaluated[~done]
         self._reasons[reason] = self._reasons.get(reason, 0) + int(done.sum())
 
     def finish(self, reason: str) -> None:
         """The rest is done."""
         left = 1 if self._evaluated is None else len(self._evaluated)
-        self._reasons[reason] = self._reasons.get(reason, 0) + left
+        if left > 0:
+            self._reasons[reason] = self._reasons.get(reason, 0) + left
 
     def reason(self) -> str:
         """Why the rows stopped, with numbers where the reasons differ."""
@@ -393,7 +359,7 @@ def backward(
     """
     scaled = total if scaler is None else scaler.scale(total)
     # The leaves of a sharded network are its gathered parameters, which nobody else knows.
-    leaves = None if any(distributed.is_shard(tensor) for tensor in inputs) else inputs
+    leaves = None if any(parallel.is_shard(tensor) for tensor in inputs) else inputs
     torch.autograd.backward(scaled, inputs=leaves, retain_graph=keep_graph)
     if scaler is not None:
         gradients = [tensor.grad for tensor in inputs if tensor.grad is not None]

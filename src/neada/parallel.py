@@ -8,7 +8,7 @@ Every rank takes the same steps in the same order. `agree` makes stopping decisi
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -32,10 +32,12 @@ __all__ = [
     "is_active",
     "is_shard",
     "is_sharded",
+    "local_parts",
     "num_ranks",
     "process_group",
     "rank",
     "sample_share",
+    "squared_norm_of_shards",
     "unwrapped",
 ]
 
@@ -66,7 +68,7 @@ def agree(number: float, weight: float = 1.0) -> float:
         return number
     sums = torch.tensor([number * weight, weight], dtype=torch.float64, device=_device())
     dist.all_reduce(sums)
-    total, weights = sums.tolist()
+    total, weights = map(float, sums)
     return total / weights
 
 
@@ -86,10 +88,14 @@ def average_(tensors: Sequence[Tensor]) -> None:
             tensor.copy_(piece.view_as(tensor))
 
 
-def average_gradients_(params: Sequence[Tensor]) -> None:
-    """Average `.grad` over the ranks; a missing gradient counts as zero.
+def average_gradients_(params: Sequence[Tensor], *others: Tensor) -> None:
+    """Average `.grad` over the ranks, with one reduction; a missing gradient counts as zero.
 
     Shards are left alone. Averaging a gradient that a wrapper has averaged already changes nothing.
+
+    Args:
+        params: The tensors whose gradients are averaged.
+        others: More tensors to average.
     """
     if not is_active():
         return
@@ -97,7 +103,7 @@ def average_gradients_(params: Sequence[Tensor]) -> None:
     for param in own:
         if param.grad is None:
             param.grad = torch.zeros_like(param)
-    average_([param.grad for param in own if param.grad is not None])
+    average_([*(param.grad for param in own if param.grad is not None), *others])
 
 
 def sample_share(num_samples: int) -> float:
@@ -145,6 +151,18 @@ def is_shard(tensor: Tensor) -> bool:
     """Whether a tensor is a `DTensor`, as `fully_shard` makes of parameters."""
     module = sys.modules.get("torch.distributed.tensor")  # importing it takes most of a second
     return module is not None and isinstance(tensor, module.DTensor)
+
+
+def squared_norm_of_shards(tensors: Sequence[Tensor]) -> float:
+    """Return the squared norm of tensors that are spread over the ranks."""
+    norm = torch.nn.utils.get_total_norm(tensors)
+    whole: Tensor = norm.full_tensor() if is_shard(norm) else norm  # type: ignore[attr-defined]
+    return whole.item() ** 2
+
+
+def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the part of each tensor that this rank holds, sharing its memory."""
+    return [t.to_local() if is_shard(t) else t for t in tensors]  # type: ignore[attr-defined]
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -14,14 +14,13 @@ from torch.nn.functional import cross_entropy, mse_loss
 from neada import robust
 from neada.checks import check_choice
 from neada.estimators.base import Array, Module, NetworkClassifier, NetworkEstimator
-from neada.inner import InnerOptions
 from neada.robust.adversarial import Norm
-from neada.robust.problem import Loss
+from neada.robust.losses import Loss
 
 __all__ = ["RobustClassifier", "RobustRegressor"]
 
-# A few steps are enough: the perturbations go on where the last epoch left them.
-_INNER = InnerOptions(max_steps=5)
+# A few steps are enough: the perturbations continue where the last epoch left them.
+_ADVERSARY = robust.Adversary(start="kept", max_steps=5)
 
 
 class _Perturbed(NetworkEstimator):
@@ -37,18 +36,14 @@ class _Perturbed(NetworkEstimator):
     def _fit_perturbed(self, rows: Array, targets: Tensor, num_outputs: int) -> Self:
         check_choice("objective", self.objective, ("wrm", "adversarial"))
         with self._prepared(rows, num_outputs) as inputs:
-            store = robust.PerturbationStore(len(inputs), inputs.shape[1:], dtype=inputs.dtype)
-            adversary = self._adversary(store)
-            self._train(adversary.step, inputs, targets)
+            self._train(self._robust_objective().step, inputs, targets)
         return self
 
-    def _adversary(
-        self, store: robust.PerturbationStore
-    ) -> robust.WRM | robust.AdversarialTraining:
+    def _robust_objective(self) -> robust.WRM | robust.AdversarialTraining:
         if self.objective == "wrm":
-            return robust.WRM(self.module_, self._loss, self.gamma, store=store, inner=_INNER)
+            return robust.WRM(self.module_, self._loss, self.gamma, adversary=_ADVERSARY)
         return robust.AdversarialTraining(
-            self.module_, self._loss, self.eps, self.norm, store=store, inner=_INNER
+            self.module_, self._loss, self.eps, self.norm, adversary=_ADVERSARY
         )
 
     def _certified(

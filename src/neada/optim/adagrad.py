@@ -109,11 +109,6 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)
 
-    @property
-    def squares_entries(self) -> bool:
-        """With one sum for each coordinate."""
-        return bool(self.param_groups[0]["scope"] == "coordinate")
-
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head = self.param_groups[0]
         return {"v": head["v0"]} if head["scope"] == "player" else {}

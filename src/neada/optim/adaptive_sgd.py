@@ -81,11 +81,6 @@ class AdaptiveSGD(PlayerOptimizer):
         defaults = {"lr": lr, "psi": psi, "beta": beta, "gamma": gamma, "v0": v0}
         super().__init__(params, defaults, maximize=maximize, constraint=constraint)
 
-    @property
-    def squares_entries(self) -> bool:
-        """Every second moment but "none" is made of them."""
-        return True
-
     def _rests_at_zero_gradient(self) -> bool:
         return False  # momentum goes on
 

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from neada import distributed, tensors
+from neada import parallel, tensors
 from neada.checks import check_choice, check_number, check_origin
 from neada.optim.objective import Closure, Objective
-from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
+from neada.scalars import Flag, Scalar, all_true, any_true, negate, where
 from neada.sets import Set
 
 __all__ = ["Active", "Group", "Keep", "PlayerOptimizer", "check_rate"]
@@ -107,14 +107,6 @@ class PlayerOptimizer(Optimizer):
 
     def _prepare(self, active: Active) -> None:
         """Make what the method remembers, where a zero gradient would not leave it as it starts."""
-
-    @property
-    def squares_entries(self) -> bool:
-        """Whether the method keeps squares of single entries, in their own dtype.
-
-        Where one overflows, a gradient is refused though it is finite.
-        """
-        return False
 
     def _rests_at_zero_gradient(self) -> bool:
         """Whether a zero gradient leaves the point and the state as they are."""
@@ -257,7 +249,7 @@ class PlayerOptimizer(Optimizer):
                     f"{name}={group[name]!r} to {type(self).__name__} itself"
                 )
         tensors.check_player(self._all_params(), rowwise=group["rowwise"])
-        if any(distributed.is_shard(param) for param in group["params"]):
+        if any(parallel.is_shard(param) for param in group["params"]):
             raise TypeError(f"{type(self).__name__} takes no sharded parameters: use torch.optim")
         self._check(group)
         self._check_constraint(group, group["constraint"])
@@ -321,20 +313,16 @@ class PlayerOptimizer(Optimizer):
         return Active(params, grads, spans, touched, self._checked_norm_sq(grads))
 
     def _checked_norm_sq(self, grads: list[Tensor]) -> Scalar:
-        """The squared norm, or NaN where nobody asks for it; raise if the gradient is not finite.
+        """The squared norm, or NaN where the method does not use it; raise unless it is finite.
 
-        Errors name a tensor by its place among all parameters, with or without gradient.
+        It must be finite in the dtype of the parameters, in which some methods keep squares.
         """
-        if not self.uses_gradient_norm:
-            tensors.check_squares([p.grad for p in self._all_params()], resting=self._resting)
-            return math.nan
-        norm_sq = tensors.squared_norm(grads, self._rowwise)
-        if not all_finite(norm_sq):
-            tensors.raise_non_finite([p.grad for p in self._all_params()])
-        if self.squares_entries:
-            total = norm_sq.sum().item() if isinstance(norm_sq, Tensor) else norm_sq
-            tensors.check_squares([p.grad for p in self._all_params()], total, self._resting)
-        return norm_sq
+        rowwise = self._rowwise and self.uses_gradient_norm
+        norm_sq = tensors.squared_norm(grads, rowwise)
+        too_large = negate(norm_sq <= torch.finfo(grads[0].dtype).max)
+        if any_true(too_large):
+            tensors.raise_non_finite([p.grad for p in self._all_params()], rows=too_large)
+        return norm_sq if self.uses_gradient_norm else math.nan
 
     def _numbers(self, active: Active) -> dict[str, Any]:
         """The method's numbers, made before the first step from a point inside the set."""

@@ -137,11 +137,14 @@ class Objective:
 
 
 @contextmanager
-def restore_on_error(params: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def restore_on_error(
+    params: Sequence[Tensor], error: type[BaseException] = BaseException
+) -> Iterator[list[Tensor]]:
     """Put the parameters back if the block raises, so that no trial point is left behind."""
     start = clone(params)
     try:
         yield start
-    except BaseException:
-        copy_(params, start)
+    except error:
+        with torch.no_grad():
+            copy_(params, start)
         raise

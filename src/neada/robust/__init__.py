@@ -1,8 +1,8 @@
 """Robust training of any network: objectives whose y is an adversary.
 
 `WRM` perturbs the inputs at a price, `AdversarialTraining` within a distance, `TRADES` likewise to
-move the outputs, and `GroupDRO` shifts the mixture of groups. Each has a `step` for a loop of
-one's own:
+move the outputs, and `GroupDRO` shifts the mixture of groups. Each has a `step` for custom training
+loops:
 
 >>> import torch
 >>> from torch import nn
@@ -17,16 +17,15 @@ one's own:
 >>> info.inner_steps
 1
 
-With `PerturbationStore` y persists between epochs, and `certificate` says what the training has
-achieved against every shift of the distribution.
+`Adversary` describes how inputs are perturbed, and `certificate` bounds the loss under shifts of
+the distribution.
 """
 
 from neada.robust.adversarial import AdversarialTraining
+from neada.robust.adversary import Adversary
 from neada.robust.certificate import Certificate, certificate
 from neada.robust.group import GroupDRO
 from neada.robust.records import Perturbed, RobustInfo
-from neada.robust.sharded_store import ShardedStore
-from neada.robust.store import PerturbationStore
 from neada.robust.trades import TRADES
 from neada.robust.wrm import WRM
 
@@ -34,11 +33,10 @@ __all__ = [
     "TRADES",
     "WRM",
     "AdversarialTraining",
+    "Adversary",
     "Certificate",
     "GroupDRO",
-    "PerturbationStore",
     "Perturbed",
     "RobustInfo",
-    "ShardedStore",
     "certificate",
 ]

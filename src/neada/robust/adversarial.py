@@ -2,22 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada.checks import check_choice, check_number
-from neada.inner import InnerOptions, check_inner
 from neada.optim import SPG
-from neada.robust.objective import InputObjective
-from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
-from neada.robust.store import PerturbationStore
+from neada.robust.adversary import Adversary
+from neada.robust.losses import Loss
+from neada.robust.objective import Bounds, InputObjective
 from neada.sets import Box, L1Ball, L2Ball, Set
 from neada.sets.balls import BallInBox
-from neada.stopping import StoppingRule
-from neada.transactions import Undo, saved_generator
 
 __all__ = ["AdversarialTraining", "BallObjective", "Norm"]
 
@@ -40,27 +37,16 @@ class BallObjective(InputObjective):
         eps: float,
         norm: Norm = "linf",
         *,
-        y_optimizer: MakeOptimizer | None = None,
-        stopping: StoppingRule | None = None,
-        per_sample: bool | None = None,
-        store: PerturbationStore | None = None,
-        batch_norm: BatchNorm = "frozen",
         bounds: Bounds | None = None,
-        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
+        adversary: Adversary = Adversary(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("eps", eps)
         check_choice("norm", norm, ("l2", "linf", "l1"))
-        check_inner(inner, takes=("measure", "dropout", "fold", "reuse_last", "start"))
-        if inner.start == "random" and store is not None:
-            raise ValueError("a start is either random or stored: use start='clean' with a store")
+        super().__init__(model, loss, adversary, bounds)
         self.eps = eps
         self.norm = norm
-        if inner.measure in ("auto", "gap"):
+        if adversary.measure in ("auto", "gap"):
             self._gap = self._relative_gap
-        self.generator: torch.Generator | None = None
-        super().__init__(
-            *(model, loss, y_optimizer, stopping, per_sample, store, batch_norm, bounds, inner)
-        )
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
         return losses
@@ -76,8 +62,8 @@ class BallObjective(InputObjective):
         ball = L2Ball if self.norm == "l2" else L1Ball
         return ball(self.eps, center=clean, per_sample=True)
 
-    def _cold_start(self, clean: Tensor, region: Set | None) -> Tensor:
-        if self.inner.options.start != "random" or region is None:
+    def _start(self, clean: Tensor, region: Set | None) -> Tensor:
+        if self.adversary.start != "random" or region is None:
             return clean.clone()
         if self.generator is None or self.generator.device == clean.device:
             return region.sample(clean, self.generator)
@@ -95,25 +81,8 @@ class BallObjective(InputObjective):
         wide = 2.0 * self.eps
         if self.norm == "linf":
             wide *= math.sqrt(math.prod(params[0].shape[1:]))
-        safeguard = self._values_are_own
+        safeguard = self.adversary.samples_are_independent
         return SPG(params, first_move=wide, safeguard=safeguard, maximize=True, rowwise=True)
-
-    def _saved(self) -> list[Undo]:
-        generator = [] if self.generator is None else [saved_generator(self.generator)]
-        return [*super()._saved(), *generator]
-
-    def state_dict(self) -> dict[str, Any]:
-        """That of every objective, and where the generator is."""
-        generator = None if self.generator is None else self.generator.get_state()
-        return {**super().state_dict(), "generator": generator}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state, bit for bit."""
-        super().load_state_dict(state_dict)
-        if state_dict["generator"] is not None:
-            if self.generator is None:
-                self.generator = torch.Generator()
-            self.generator.set_state(state_dict["generator"])
 
 
 class AdversarialTraining(BallObjective):
@@ -133,24 +102,17 @@ class AdversarialTraining(BallObjective):
         loss: As for `WRM`.
         eps: The radius of every sample's ball.
         norm: "l2", "linf" or "l1", over all dimensions of a sample.
-        y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
-            constructed with ``maximize=True``. By default `SPG` for each sample, whose first move
-            is as long as the ball is wide: nothing has to be chosen.
-        stopping: When the batch is bad enough; by default a gap of at most 1/(t+1), or t+1 steps.
-            The gap, which takes the place of the squared gradient in the rule, is
+        bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
+        adversary: How the inputs are perturbed. By default `SPG` for each sample, whose first move
+            is as long as the ball is wide, until the gap is at most 1/(t+1), or for t+1 steps. The
+            gap, on which the rule is evaluated in place of the squared gradient, is
 
             .. math::
                 \max_{z'} \langle z' - z, \nabla\ell\rangle \,/\, (\epsilon\,\|\nabla\ell\|_*)
 
             over the ball and the bounds, with the dual norm: 1 at the center of the ball and 0 at a
-            first-order maximum, also on the border, where the gradient itself is not small.
-        per_sample: As for `WRM`.
-        store: As for `WRM`.
-        batch_norm: As for `WRM`.
-        bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
-        inner: As for `WRM`. With ``InnerOptions(start="random")`` y starts at a random point of the
-            ball, not at the clean input: uniform in the ball and, with bounds and "l2" or "l1",
-            then projected.
+            first-order maximum, also on the border, where the gradient itself is not small. A
+            random start is uniform in the ball and, with bounds and "l2" or "l1", then projected.
 
     Attributes:
         generator: The source of random starts; None for torch's global one. Its state is part of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from neada.checks import check_number
-from neada.robust.problem import (
+from neada.robust.losses import (
     Loss,
     checked_inputs,
     sample_losses,

@@ -1,8 +1,7 @@
 """Robustness to the mixture of groups: y is a weight for every group."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -11,19 +10,18 @@ import torch
 from torch import Tensor, nn, xlogy
 from torch.optim.optimizer import Optimizer
 
-from neada import distributed, tensors
+from neada import parallel, tensors
 from neada.checks import check_choice, check_number, check_origin
-from neada.inner import Counted, Counters, InnerLoop, InnerOptions, check_inner
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
 from neada.optim.mirror import ExponentiatedGradient
-from neada.robust.objective import MAX_INNER_STEPS
-from neada.robust.problem import (
+from neada.robust.losses import (
     Loss,
+    check_finite_loss,
     check_model,
-    check_point,
-    checked_groups,
+    checked_ids,
     checked_parameters,
     described,
     sample_losses,
@@ -35,11 +33,11 @@ from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
 from neada.steppers.composed import check_descends
 from neada.stopping import StoppingRule
-from neada.transactions import Buffers, saved_attributes, saved_tensors, undone_unless_finite
 
 __all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
 
 
+_MAX_STEPS = 100
 _SMALLEST_WEIGHT = 1e-30  # below it the divergence goes on in a straight line: its slope is finite
 
 
@@ -112,8 +110,6 @@ class GroupDRO(Counted):
 
     side: ClassVar[str] = "groups"
     """What `step` is told about each sample besides its target."""
-    y_on_ranks: ClassVar[Literal["same", "local"]] = "same"
-    """With a process group: all ranks have the same weights, from the losses of all of them."""
 
     def __init__(
         self,
@@ -136,7 +132,6 @@ class GroupDRO(Counted):
         check_choice("regularizer", regularizer, ("kl", "chi2", None))
         check_choice("estimate", estimate, ("mean", "unbiased"))
         check_number("strength", strength)
-        check_inner(inner, takes=())
         check_number("adjustment", adjustment, strict=False)
         if adjustment > 0.0 and sizes is None:
             raise ValueError("the size adjustment needs the sizes of the groups: pass sizes=")
@@ -165,8 +160,7 @@ class GroupDRO(Counted):
                 "neada.constrain it"
             )
         self.stopping = stopping
-        cap = MAX_INNER_STEPS if inner.max_steps is None else inner.max_steps
-        self.inner = replace(inner, max_steps=cap)
+        self.inner = inner if inner.max_steps is not None else replace(inner, max_steps=_MAX_STEPS)
         self._stepper: NeAda | Simultaneous | None = None
         self._loop: InnerLoop | None = None
         self._loaded: dict[str, Any] | None = None
@@ -197,19 +191,13 @@ class GroupDRO(Counted):
             targets: What the loss compares with.
             groups: The id of each sample's group.
         """
-        try:
-            groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
-            losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
-        except Exception as error:
-            nothing = self.frequencies.new_zeros(2 * self.num_groups)
-            distributed.average([], nothing, error)  # the other ranks wait for the sums
-            raise
-        sums = torch.zeros_like(self.frequencies).index_add(0, groups, losses.to(self.weights))
-        counts = torch.bincount(groups, minlength=self.num_groups)
-        if distributed.is_active():
-            sums, counts = _of_all_ranks(
-                distributed.counted(1) * sums, distributed.counted(1) * counts
-            )
+        tensors.drop_cached_casts()
+        places = checked_ids("groups", groups, len(inputs), self.num_groups).to(inputs.device)
+        losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))
+        sums = torch.zeros_like(self.frequencies).index_add(0, places, losses.to(self.weights))
+        counts = torch.bincount(places, minlength=self.num_groups)
+        if parallel.is_active():
+            sums, counts = _of_all_ranks(sums, counts)
         if self.estimate == "unbiased":
             return sums / (counts.sum() * self.frequencies)
         present = counts > 0
@@ -247,49 +235,22 @@ class GroupDRO(Counted):
             What the step saw and spent.
 
         Raises:
-            NonFiniteGradient: The loss or a gradient is not finite; nothing was changed.
+            NonFiniteGradient: The loss or a gradient is NaN or Inf; the parameters are unchanged.
         """
-        with self.transaction() as buffers:
-            stepper = self._stepper_for(x_optimizer)
-            losses = self.group_losses(inputs, targets, groups)
-            _check_losses(losses)
-            with distributed.together(losses):
-                buffers.check()
-            closure = self.closure(inputs, targets, groups)
-            again = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
-            if not again and not (self.stopping is not None and self.stopping.needs_x_gradient):
-                closure = partial(self.value, losses)  # the model stands still while y moves
-            seen = Buffers([self.model]) if again else buffers
-            info = stepper.step(closure, batch_size=len(inputs))
-            if again and distributed.any_rank(not seen.are_finite(), losses):
-                seen.undo()  # a trial that was refused has spoiled them
+        stepper = self._stepper_for(x_optimizer)
+        losses = self.group_losses(inputs, targets, groups)
+        check_finite_loss(losses.sum().item())
+        closure = self.closure(inputs, targets, groups)
+        tries_points = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
+        if not tries_points and not (self.stopping and self.stopping.needs_x_gradient):
+            closure = partial(self.value, losses)  # the model does not move while y does
+        info = stepper.step(closure, batch_size=len(inputs))
         with torch.no_grad():
             loss, value = torch.dot(self.weights, losses), self.value(losses)
         moved = torch.dist(self.weights.detach(), self.frequencies)
         return RobustInfo.of_step(
             info, len(inputs), loss=loss.item(), value=value.item(), perturbation=moved.item()
         )
-
-    @contextmanager
-    def transaction(self) -> Iterator[Buffers]:
-        """A block that is undone where a number in it is not finite, as `step` is.
-
-        For a stepper of one's own on `closure` or `joint`. What goes back are the buffers of the
-        model, counters, and the last losses of the groups; the stepper does the same for both
-        players.
-
-        Yields:
-            The buffers of the model as they were.
-        """
-        losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
-        buffers = Buffers([self.model, *losses])
-        with undone_unless_finite(
-            buffers.undo,
-            saved_attributes(self),
-            saved_attributes(self.counters),
-            saved_tensors([self._last_losses]),
-        ):
-            yield buffers
 
     def joint(self, inputs: Tensor, targets: Any, groups: Tensor) -> Joint:
         """The batch for a method that moves the model and the weights by one evaluation.
@@ -305,8 +266,7 @@ class GroupDRO(Counted):
             return 0.0, math.sqrt(float(moved_sq))
 
         closure = self.closure(inputs, targets, groups)
-        check = partial(check_point, self.weights)
-        return Joint(self.weights, Simplex(), closure, 1.0, check, finish)
+        return Joint(self.weights, Simplex(), closure, 1.0, finish)
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""
@@ -356,18 +316,8 @@ class GroupDRO(Counted):
                 if known is not None:
                     self._loop.load_state_dict(known)
             self._stepper.counters = self.counters
-            self._stepper.y_on_ranks = self.y_on_ranks
-            self._stepper.leave_to_wrapper(self.model)
             self._loaded = None
         return self._stepper
-
-
-def _check_losses(losses: Tensor) -> None:
-    if not math.isfinite(losses.sum().item()):
-        raise tensors.NonFiniteGradient(
-            f"the losses of the groups are {losses.tolist()}; nothing was changed: lower the "
-            "learning rate or check the data"
-        )
 
 
 def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -375,12 +325,10 @@ def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
     The mean over the ranks of what flows back to their models is the gradient of the joint sums.
     """
-    means = distributed.average([], torch.cat([sums.detach(), counts.to(sums)]))
-    totals, all_counts = (distributed.num_ranks() * means).chunk(2)
-    if not math.isfinite(totals.sum().item()):
-        with distributed.together(sums):
-            _check_losses(sums)
-    return totals + distributed.num_ranks() * (sums - sums.detach()), all_counts.round().long()
+    joint = torch.cat([sums.detach(), counts.to(sums)])
+    parallel.average_([joint])
+    totals, all_counts = (parallel.num_ranks() * joint).chunk(2)
+    return totals + parallel.num_ranks() * (sums - sums.detach()), all_counts.round().long()
 
 
 def _positive(

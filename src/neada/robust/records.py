@@ -117,8 +117,6 @@ class Joint:
         y_set: Where it lives.
         closure: The objective, for a stepper.
         lr_scale: What y's learning rate is multiplied by.
-        check: To be called when both players have moved and can still go back: raises
-            `NonFiniteGradient` where y cannot be kept.
         finish: To be called after the step: keeps y where it persists, and returns the penalty
             before the step and the perturbation after it.
     """
@@ -127,5 +125,4 @@ class Joint:
     y_set: Set | None
     closure: Closure
     lr_scale: float
-    check: Callable[[], None]
     finish: Callable[[], tuple[float, float]]

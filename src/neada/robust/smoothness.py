@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada.robust.problem import Loss, sample_losses
+from neada.robust.losses import Loss, sample_losses
 from neada.tensors import row_sums
 
 __all__ = [

@@ -6,21 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada import distributed
+from neada import tensors
 from neada.checks import check_number
-from neada.inner import InnerOptions
 from neada.robust.adversarial import BallObjective, Norm
-from neada.robust.problem import (
-    BatchNorm,
-    Bounds,
-    Loss,
-    MakeOptimizer,
-    Network,
-    Problem,
-    sample_losses,
-)
-from neada.robust.store import PerturbationStore
-from neada.stopping import StoppingRule
+from neada.robust.adversary import Adversary
+from neada.robust.losses import Loss, Network, sample_losses
+from neada.robust.objective import Bounds
+from neada.sets import Set
 
 __all__ = ["TRADES"]
 
@@ -60,13 +52,8 @@ class TRADES(BallObjective):
         eps: The radius of every sample's ball.
         norm: "l2", "linf" or "l1", over all dimensions of a sample.
         beta: The price of the divergence; 0 is training on clean inputs.
-        y_optimizer: As for `AdversarialTraining`.
-        stopping: As for `AdversarialTraining`.
-        per_sample: As for `WRM`.
-        store: As for `WRM`.
-        batch_norm: As for `WRM`.
         bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
-        inner: As for `AdversarialTraining`.
+        adversary: How the inputs are perturbed, as for `AdversarialTraining`.
 
     Attributes:
         generator: The source of the noise; None for torch's global one. Its state is part of the
@@ -97,55 +84,38 @@ class TRADES(BallObjective):
         norm: Norm = "linf",
         *,
         beta: float = 6.0,
-        y_optimizer: MakeOptimizer | None = None,
-        stopping: StoppingRule | None = None,
-        per_sample: bool | None = None,
-        store: PerturbationStore | None = None,
-        batch_norm: BatchNorm = "frozen",
         bounds: Bounds | None = None,
-        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
+        adversary: Adversary = Adversary(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("beta", beta, strict=False)
+        super().__init__(model, loss, eps, norm, bounds=bounds, adversary=adversary)
         self.beta = beta
-        super().__init__(
-            *(model, loss, eps, norm),
-            y_optimizer=y_optimizer,
-            stopping=stopping,
-            per_sample=per_sample,
-            store=store,
-            batch_norm=batch_norm,
-            bounds=bounds,
-            inner=inner,
-        )
 
     def _x_losses(self, model: Network, y: Tensor, clean: Tensor, targets: Any) -> Tensor:
         outputs = model(clean)
         losses = sample_losses(self._sample_loss(outputs, targets), len(clean))
         return losses + self.beta * _divergences(_log_probabilities(outputs), model(y))
 
-    def _y_losses(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
+    def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
         return self.beta * _divergences(against, model(y))
 
     def _against(self, model: Network, clean: Tensor, targets: Any) -> Tensor:
         self.counters.check_budget()
         self.calls_value += 1
+        tensors.drop_cached_casts()
         with torch.no_grad():
-            outputs = model(clean)
-            if distributed.is_active():
-                # Bad targets are found here, where the other ranks can be told of them.
-                self._sample_loss(outputs, targets)
-            return _log_probabilities(outputs)
+            return _log_probabilities(model(clean))
 
-    def _start(self, problem: Problem, ids: Tensor | None) -> Tensor:
-        start = super()._start(problem, ids)
-        unmoved = (start == problem.clean).flatten(1).all(1)
-        if problem.region is None or not unmoved.any():
+    def _started(self, clean: Tensor, region: Set | None, ids: Tensor | None) -> Tensor:
+        start = super()._started(clean, region, ids)
+        unmoved = (start == clean).flatten(1).all(1)
+        if region is None or not unmoved.any():
             return start
         place = start.device if self.generator is None else self.generator.device
         noise = torch.empty_like(start, device=place)
         noise = noise.normal_(0.0, _NOISE, generator=self.generator).to(start.device)
         noise[~unmoved] = 0.0
-        return problem.region.project_(start + noise)
+        return region.project_(start + noise)
 
 
 def _log_probabilities(outputs: Tensor) -> Tensor:

@@ -7,20 +7,19 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada.checks import check_number
-from neada.inner import InnerOptions, check_inner
 from neada.optim import SPG
-from neada.robust.objective import InputObjective
-from neada.robust.problem import BatchNorm, Bounds, Loss, MakeOptimizer
-from neada.robust.store import PerturbationStore
+from neada.robust.adversary import Adversary
+from neada.robust.losses import Loss
+from neada.robust.objective import Bounds, InputObjective
 from neada.sets import Set
-from neada.stopping import GradientMapping, InnerSteps, StoppingRule
+from neada.stopping import GradientMapping, InnerSteps
 from neada.tensors import row_sums
 
 __all__ = ["WRM"]
 
 
 class WRM(InputObjective):
-    r"""Train on inputs that are worse, at a price per squared distance.
+    r"""Train on the worst inputs at a price per squared distance.
 
     .. math::
         \min_x\ \frac1n \sum_i \max_{z_i}\ \ell(x; z_i) - \gamma\,\|z_i - v_i\|_2^2
@@ -30,13 +29,13 @@ class WRM(InputObjective):
     in the input the inner problem is strongly concave, and `certificate` bounds the loss under
     every shift of the data's distribution within a Wasserstein distance.
 
-    In a loop of one's own, where clipping, accumulation, schedulers and scalers are the user's::
+    In a custom training loop, with clipping, accumulation, schedulers and scalers::
 
         worst = robust.perturb(inputs, targets)
         loss = robust.loss(worst)
         loss.backward()
 
-    The paper's baseline is ``stopping=FixedSteps(15)``; the authors' released loop is
+    The paper's baseline is ``Adversary(stopping=FixedSteps(15))``; the authors' released loop is
     `WRM.released`.
 
     Args:
@@ -46,28 +45,16 @@ class WRM(InputObjective):
             ``torch.nn.CrossEntropyLoss()``. Per sample the mean over further dimensions is taken;
             over the batch the plain mean.
         gamma: The price of a unit of squared distance.
-        y_optimizer: A function that takes a list with the tensor y and returns a torch optimizer
-            constructed with ``maximize=True``. By default `SPG` for each sample, with a first step
-            of :math:`1/(2\gamma)`, the inverse curvature of the price: nothing has to be chosen.
-        stopping: When the batch is bad enough; by default a squared gradient of at most 1/(t+1),
-            or t+1 steps. Every sample takes one step at least; one that fulfilled the rule before
-            it is not evaluated again when `per_sample` and the default optimizer are used.
-        per_sample: Stop each sample by its own gradient and take it out of the batch that is
-            evaluated. Needs an optimizer that treats entries, or rows, by themselves. By default
-            so with the default optimizer, unless samples depend on each other.
-        store: Where perturbations are kept between epochs; y then starts at the clean input plus
-            the stored perturbation, and `ids` must be passed.
-        batch_norm: "frozen" lets normalization layers use their running statistics in the inner
-            loop and leaves those as they are; "batch" leaves the layers in the mode they are in.
         bounds: The valid range of inputs, (low, high); numbers or tensors that broadcast.
-        inner: Options of the inner loop: what the rule measures, what y's optimizer keeps
-            from batch to batch (that needs batches of one size), how many steps at the least and
-            the most, dropout.
+        adversary: How the inputs are perturbed. By default `SPG` for each sample, with a first step
+            of :math:`1/(2\gamma)`, the inverse curvature of the price, until the squared gradient
+            is at most 1/(t+1), or for t+1 steps. A sample that fulfills the rule before its first
+            step is not evaluated again.
 
     Attributes:
         outer_steps: The outer index t; it advances with `step`, and with `loss`.
         grad_scaler: A `torch.amp.GradScaler` for the inner loop and `step`, whose gradients are
-            unscaled before anything looks at them.
+            unscaled before they are used.
         max_calls: Gradients and values that may be evaluated in all; None for no limit.
 
     Example:
@@ -87,22 +74,16 @@ class WRM(InputObjective):
         loss: Loss,
         gamma: float,
         *,
-        y_optimizer: MakeOptimizer | None = None,
-        stopping: StoppingRule | None = None,
-        per_sample: bool | None = None,
-        store: PerturbationStore | None = None,
-        batch_norm: BatchNorm = "frozen",
         bounds: Bounds | None = None,
-        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
+        adversary: Adversary = Adversary(),  # noqa: B008 (frozen)
     ) -> None:
         check_number("gamma", gamma)
-        check_inner(inner, takes=("measure", "dropout", "fold", "reuse_last"))
-        if inner.measure == "gap":
-            raise ValueError("measure='gap' is about a ball: use 'sample' or 'batch' with a price")
+        super().__init__(model, loss, adversary, bounds)
+        if adversary.measure == "gap" or adversary.start == "random":
+            raise ValueError(
+                "measure='gap' and start='random' require a ball: use AdversarialTraining"
+            )
         self.gamma = gamma
-        super().__init__(
-            *(model, loss, y_optimizer, stopping, per_sample, store, batch_norm, bounds, inner)
-        )
 
     @classmethod
     def released(
@@ -121,15 +102,16 @@ class WRM(InputObjective):
             lr: Adam's learning rate for the inputs.
             scale: 0.1 for the synthetic data, 1 for MNIST.
         """
-        return cls(
-            model,
-            loss,
-            gamma,
-            y_optimizer=_adam(lr),
+        adversary = Adversary(
+            optimizer=lambda params: torch.optim.Adam(params, lr=lr, maximize=True),
             stopping=GradientMapping(scale) | InnerSteps(float),
             batch_norm="batch",
-            inner=InnerOptions(test="last", measure="batch", max_steps=1_000_000, dropout="on"),
+            dropout="on",
+            measure="batch",
+            test="last",
+            max_steps=1_000_000,
         )
+        return cls(model, loss, gamma, adversary=adversary)
 
     _shown = ("gamma",)
     _first_step_fits = True  # to the maximum of a linear loss minus the price
@@ -142,13 +124,10 @@ class WRM(InputObjective):
 
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         # The mean over a batch is flatter than what one sample maximizes.
-        flatness = len(params[0]) if self.inner.options.measure == "batch" else 1
+        flatness = len(params[0]) if self.adversary.measure == "batch" else 1
         lr = flatness / (2.0 * self.gamma)
-        return SPG(params, lr, safeguard=self._values_are_own, maximize=True, rowwise=True)
+        safeguard = self.adversary.samples_are_independent
+        return SPG(params, lr, safeguard=safeguard, maximize=True, rowwise=True)
 
     def _penalty(self, mean_distance_sq: float) -> float:
         return self.gamma * mean_distance_sq
-
-
-def _adam(lr: float) -> MakeOptimizer:
-    return lambda params: torch.optim.Adam(params, lr=lr, maximize=True)

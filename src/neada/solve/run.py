@@ -116,9 +116,7 @@ class Solve:
                 try:
                     status = self.one_step(callback)
                 except FloatingPointError as error:
-                    norm_sq = getattr(error, "norm_sq", None)
-                    size = None if norm_sq is None else 1.0 + sqrt(norm_sq)
-                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE, size)
+                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE)
                 if progress and can_be_seen():
                     self.show_progress()
         except BudgetExhausted:
@@ -168,15 +166,14 @@ class Solve:
 
     # Failures.
 
-    def fail(self, rows: Flag, status: Status, size: Scalar | None = None) -> Status | None:
+    def fail(self, rows: Flag, status: Status) -> Status | None:
         """Rows end with a status and rest; returns the status of the solve if none is left.
 
         Args:
             rows: Which; True for all.
             status: How.
-            size: How far out the players were then, if they have gone back since.
         """
-        within = (self.size() if size is None else size) <= _OUT * self.start_size
+        within = self.size() <= _OUT * self.start_size
         if not isinstance(rows, Tensor) or not isinstance(self.failed, Tensor):
             if status is Status.STALLED:
                 self.evidence = f"no better point in {self.patience} steps"

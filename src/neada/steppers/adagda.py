@@ -22,8 +22,6 @@ __all__ = ["AdaGDA", "VRAdaGDA"]
 
 
 class _MomentumGDA(DirectStepper):
-    _squared = "x"
-
     def __init__(
         self,
         x: Iterable[Tensor],

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from neada import distributed, tensors
+from neada import parallel, tensors
 from neada.checks import check_origin
 from neada.inner import Counted, Counters, Player, backward
-from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
+from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, negate, where
 from neada.sets import Set
-from neada.transactions import Undo, put_back, saved_tensors
 
 __all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
 
@@ -64,8 +63,8 @@ class Stepper(Counted, ABC):
     Attributes:
         max_calls: Gradients and values that may be evaluated in all; None for no limit.
         grad_scaler: A `torch.amp.GradScaler` whose scale protects half-precision gradients; they
-            are unscaled before anything looks at them. An overflow raises `NonFiniteGradient` with
-            the players untouched: lower the scale with `grad_scaler.update(...)` and step again.
+            are unscaled before they are used. An overflow raises `NonFiniteGradient`, with x
+            unchanged: lower the scale with `grad_scaler.update(...)` and step again.
         calls_x, calls_y, calls_value: Evaluations so far.
         samples_x, samples_y: The same times the batch size.
         outer_steps, inner_steps: Steps of x and of y so far.
@@ -76,13 +75,6 @@ class Stepper(Counted, ABC):
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "start"
     """Where the norms of `StepInfo` belong: to both players before the step, to the x before and
     the y after it ("middle"), or to both players after it."""
-    y_on_ranks: Literal["shared", "same", "local"] = "shared"
-    """With a process group: every rank holds the same y and evaluates it on data of its own, so
-    gradients are averaged ("shared"); or its gradient is the same on all ranks already ("same"); or
-    every rank has a part of y ("local"). The gradient of x is that of all ranks in any case."""
-    _squared: str = ""
-    """The players of whose gradient squares of single entries are kept, in their own dtype: a
-    squared norm that the dtype does not hold is refused as one that is not finite."""
     max_inner_steps: int | None = None
     """The cap of the inner loop, where there is one."""
     at_cap: Flag = False
@@ -112,7 +104,6 @@ class Stepper(Counted, ABC):
         self.counters = Counters()
         self.grad_scaler: torch.amp.GradScaler | None = None
         self._batch_size = 1
-        self._wrapped: set[int] | None = None  # parameters that DDP averages; not yet known
         self._resting: Tensor | None = None
         first = self._players["x"][0]
         num_rows = len(first) if rowwise else 0
@@ -131,26 +122,13 @@ class Stepper(Counted, ABC):
             What the step saw and spent.
 
         Raises:
-            NonFiniteGradient: A gradient is not finite; nothing was changed, see there.
+            NonFiniteGradient: A value or gradient is NaN or Inf; x is unchanged.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
-        counters = self.counters
-        attributes, counts = vars(self).copy(), vars(counters).copy()
-        saved = self._saved()
-        try:
-            value, grad_sq_x, grad_sq_y, reason = self._step(closure)
-            self._accept()
-        except FloatingPointError as error:
-            if isinstance(error, tensors.NonFiniteGradient):
-                both = [p.detach() for p in self._players["x"] + self._players["y"]]
-                error.norm_sq = tensors.squared_norm(both, self.rowwise)
-            put_back(vars(self), attributes)
-            put_back(vars(counters), counts)
-            for undo in saved:
-                undo()
-            raise
+        counters, counts = self.counters, vars(self.counters).copy()
+        value, grad_sq_x, grad_sq_y, reason = self._step(closure)
         counters.outer_steps += 1
         return StepInfo(
             value,
@@ -167,16 +145,6 @@ class Stepper(Counted, ABC):
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         """One step; returns the value, both squared norms, and why an inner loop stopped."""
 
-    def _accept(self) -> None:
-        """Raise NonFiniteGradient where the points that a step has reached are not to be kept."""
-
-    def _saved(self) -> list[Undo]:
-        """What puts back all that is changed in place before the last number of a step is known.
-
-        Attributes need no mention: they are put back as the objects they were.
-        """
-        return [saved_tensors([self.row_calls])] if self.rowwise else []
-
     def evaluate(
         self, closure: Closure, *, within_budget: bool = True
     ) -> tuple[Evaluation, Evaluation]:
@@ -191,7 +159,7 @@ class Stepper(Counted, ABC):
         """
         if within_budget:
             self.counters.check_budget(2)
-        value = self._evaluate(closure, "xy")
+        value = self._evaluate(closure)
         self._fill_gradients(value, self._players["x"] + self._players["y"])
         self._count("x")
         self._count("y")
@@ -210,13 +178,6 @@ class Stepper(Counted, ABC):
         """
         self._resting = rows
         self._paying = torch.ones_like(self._paying) if rows is None else ~rows
-
-    def leave_to_wrapper(self, model: nn.Module) -> None:
-        """Do not average the gradients of parameters that `DistributedDataParallel` averages.
-
-        A wrapper that the closure itself evaluates is found without being told.
-        """
-        self._wrapped = distributed.wrapped_parameters([model])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, bit for bit."""
@@ -244,50 +205,23 @@ class Stepper(Counted, ABC):
     # What the algorithms use.
 
     def _take_groups(self, player: Player, groups: Groups) -> None:
-        """Let the tensors of these groups be a player.
+        """Make the tensors of these groups a player."""
+        self._groups[player] = groups
+        self._players[player] = [p for params, _ in groups for p in params]
+        self._has_set[player] = any(constraint is not None for _, constraint in groups)
 
-        The dictionaries are new ones: a step that fails goes back to those of before.
-        """
-        self._groups = {**self._groups, player: groups}
-        self._players = {**self._players, player: [p for params, _ in groups for p in params]}
-        has_set = any(constraint is not None for _, constraint in groups)
-        self._has_set = {**self._has_set, player: has_set}
+    def _evaluate(self, closure: Closure) -> Tensor:
+        """The value of the closure, checked, with its graph."""
+        return self._checked(closure())
 
-    def _evaluate(self, closure: Closure, players: str) -> Tensor:
-        """The value of the closure, whose gradients for some players are wanted next."""
-        if not distributed.is_active():
-            return self._checked(closure())
-        try:
-            if self._wrapped is not None:
-                return self._checked(closure())
-            with distributed.watching_wrappers() as wrappers:
-                value = self._checked(closure())
-            self._wrapped = distributed.wrapped_parameters(wrappers)
-            return value
-        except Exception as error:
-            if not distributed.is_of_all_ranks(error):
-                self._averaged(self._no_value(), players, error)
-            raise
-
-    def _averaged(self, value: Tensor, players: str, error: Exception | None = None) -> Tensor:
-        """The mean of a value over the ranks; the gradients of the players become theirs, too."""
-        if not distributed.is_active() or (self.y_on_ranks == "same" and players == "y"):
-            return value
-        params = self._players["x"] if "x" in players else []
-        if "y" in players and self.y_on_ranks == "shared":
-            params = params + self._players["y"]
-        wrapped = self._wrapped or set()
-        params = [
-            param
-            for param in params
-            if param.requires_grad and id(param) not in wrapped and not distributed.is_shard(param)
-        ]
-        for param in params:
-            if param.grad is None:
-                param.grad = torch.zeros_like(param)
-        if not params and self.y_on_ranks == "same":
-            return value
-        return distributed.average([_grad_of(param) for param in params], value.detach(), error)
+    def _averaged(self, value: Tensor, players: str) -> Tensor:
+        """The mean of a value over the ranks; the gradients of the players are averaged too."""
+        value = value.detach()
+        if parallel.is_active():
+            value = value.clone()
+            params = [param for player in players for param in self._players[player]]
+            parallel.average_gradients_(params, value)
+        return value
 
     def _checked(self, value: Tensor) -> Tensor:
         if not isinstance(value, Tensor):
@@ -315,7 +249,7 @@ class Stepper(Counted, ABC):
     def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
         """Evaluate, and leave the gradient of one player in `.grad`."""
         self.counters.check_budget()
-        value = self._evaluate(closure, player)
+        value = self._evaluate(closure)
         return self._backward(value, player, keep_graph)
 
     def _backward(self, value: Tensor, player: Player, keep_graph: bool = False) -> Evaluation:
@@ -341,13 +275,14 @@ class Stepper(Counted, ABC):
             self.row_calls += self._paying
 
     def _measure(self, value: Tensor, player: Player) -> Evaluation:
-        grad_sq = self._norm(self._grads(player), player)
-        if player in self._squared:
-            largest = torch.finfo(self._players[player][0].dtype).max
-            grad_sq = where(grad_sq > largest, math.inf, grad_sq)
-        unknown = None if all_finite(grad_sq) else self._rest_not_finite(player, grad_sq)
+        """Check value and gradient, and compute the norms of the gradient and of its mapping."""
+        grad_sq = self._norm(self._grads(player))
+        largest = torch.finfo(self._players[player][0].dtype).max
+        finite = (grad_sq <= largest) & is_finite(value if self.rowwise else value.item())
+        if not all_true(finite):
+            self._rest_not_finite(player, value, negate(finite))
         if not self._has_set[player]:
-            return Evaluation(value.detach(), grad_sq, grad_sq)
+            return Evaluation(value, grad_sq, grad_sq)
         ascent = 1.0 if player == "y" else -1.0
         mapping: list[Tensor] = []
         for params, constraint in self._groups[player]:
@@ -356,43 +291,25 @@ class Stepper(Counted, ABC):
                 mapping += direction
             else:
                 mapping += constraint.gradient_mapping(list(params), direction)
-        mapping_sq = self._norm(mapping, player)
-        if unknown is not None:
-            mapping_sq = where(unknown, math.nan, mapping_sq)
-        return Evaluation(value.detach(), grad_sq, mapping_sq)
+        return Evaluation(value, grad_sq, where(finite, self._norm(mapping), math.nan))
 
-    def _rest_not_finite(self, player: Player, grad_sq: Scalar) -> Tensor:
-        """Zero the gradients of rows at rest that are not finite; raise if others are not."""
+    def _rest_not_finite(self, player: Player, value: Tensor, bad: Flag) -> None:
+        """Raise, unless only frozen rows are affected: their gradients become zero."""
         grads = [p.grad for p in self._players[player]]
-        bad = negate(is_finite(grad_sq))
         if self._resting is None or any_true(bad & ~self._resting):
-            dtype = self._players[player][0].dtype if player in self._squared else torch.float64
-            tensors.raise_non_finite(grads, dtype)
-        assert isinstance(bad, Tensor)
+            tensors.raise_non_finite(grads, value, bad)
         for gradient in grads:
             if gradient is not None:
                 gradient[bad] = 0.0
-        return bad
 
     def _finite_at_rest(self, value: Tensor, resting: Tensor | None) -> Tensor:
         """Values, with zeros for rows at rest where f is not defined."""
         return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
-    def _norm(self, direction: list[Tensor], player: Player) -> Scalar:
-        """The squared norm that all ranks decide by."""
-        if any(map(distributed.is_shard, direction)):
-            return distributed.squared_norm_of_shards(direction)
-        norm = tensors.squared_norm(direction, self.rowwise)
-        return norm if player == "x" else self._agreed(norm)
-
-    def _agreed(self, number: Scalar) -> Scalar:
-        """The sum over the ranks of a number about a y of which each of them has a part."""
-        if self.y_on_ranks != "local" or not distributed.is_active():
-            return number
-        like = self._players["y"][0]
-        own = torch.as_tensor(number, dtype=torch.float64, device=like.device)
-        total = distributed.num_ranks() * distributed.average([], own)
-        return total if isinstance(number, Tensor) else total.item()
+    def _norm(self, direction: list[Tensor]) -> Scalar:
+        if any(map(parallel.is_shard, direction)):
+            return parallel.squared_norm_of_shards(direction)
+        return tensors.squared_norm(direction, self.rowwise)
 
     def _grads(self, player: Player) -> list[Tensor]:
         params = self._players[player]
@@ -415,27 +332,11 @@ class Stepper(Counted, ABC):
                 self.row_calls += self._paying & (apart != 0.0)
                 tensors.copy_(before, [param.detach() for param in params])
             with torch.no_grad():
-                value = self._finite_at_rest(self._trial(closure), self._resting)
-            return value
+                value = closure()
+            parallel.average_([value])
+            return self._finite_at_rest(value, self._resting)
 
         return evaluate
-
-    def _trial(self, closure: Closure) -> Tensor:
-        """The value of a closure at a point that is only tried, the mean over the ranks."""
-        if not distributed.is_active() or self.y_on_ranks == "same":
-            return closure()
-        try:
-            value = closure()
-        except Exception as error:
-            if not distributed.is_of_all_ranks(error):
-                distributed.average([], self._no_value(), error)
-            raise
-        return distributed.average([], value)
-
-    def _no_value(self) -> Tensor:
-        """A value of the right shape where there is none."""
-        first = self._players["x"][0]
-        return first.detach().new_zeros((len(first),) if self.rowwise else ())
 
 
 def _grad_of(param: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """A min-max algorithm made of one torch optimizer for each player."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,8 @@ from torch.optim.optimizer import Optimizer
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
-from neada.scalars import all_finite
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
-from neada.transactions import Undo, saved_player
 
 __all__ = ["ComposedStepper", "check_ascends", "check_descends", "groups_of"]
 
@@ -69,9 +66,6 @@ class ComposedStepper(Stepper):
             scalar ones constructed with ``rowwise=True``, elementwise ones as they are.
     """
 
-    _early: str = ""
-    """The players that move before all numbers of a step are known; they are saved before."""
-
     def __init__(
         self, x_optimizer: Optimizer, y_optimizer: Optimizer, *, rowwise: bool = False
     ) -> None:
@@ -93,24 +87,6 @@ class ComposedStepper(Stepper):
         self.x_optimizer = x_optimizer
         self.y_optimizer = y_optimizer
 
-    def _saved(self) -> list[Undo]:
-        saved = super()._saved()
-        if "x" in self._early:
-            saved.append(saved_player(self.x_optimizer))
-        if "y" in self._early:
-            saved.append(saved_player(self.y_optimizer))
-        return saved
-
-    @staticmethod
-    def _may_refuse(optimizer: Optimizer, evaluation: Evaluation) -> bool:
-        """Whether an optimizer may meet a number that is not finite when it has begun to move."""
-        if not isinstance(optimizer, PlayerOptimizer):
-            return False
-        value = evaluation.value
-        return optimizer.tries_points or not (
-            all_finite(value) if value.dim() else math.isfinite(value.item())
-        )
-
     def _move(
         self,
         player: Player,
@@ -129,18 +105,11 @@ class ComposedStepper(Stepper):
             optimizer.step()
             return
         values = self._value_closure(closure, player) if optimizer.tries_points else None
-        is_open = player not in self._early and self._may_refuse(optimizer, evaluation)
-        undo = saved_player(optimizer) if is_open else None
-        try:
-            if rest is None:
-                optimizer.step(values, value=evaluation.value)
-            else:
-                with optimizer.rows_at_rest(rest):
-                    optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
-        except FloatingPointError:
-            if undo is not None:
-                undo()
-            raise
+        if rest is None:
+            optimizer.step(values, value=evaluation.value)
+        else:
+            with optimizer.rows_at_rest(rest):
+                optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and both optimizers."""

@@ -1,19 +1,18 @@
 """Algorithms that move both players by a rule of their own, not by two optimizers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from neada import distributed, tensors
+from neada import parallel, tensors
 from neada.checks import check_number
 from neada.inner import Player
 from neada.optim.base import check_rate
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers.base import Closure, StepInfo, Stepper
-from neada.transactions import Undo
 
 __all__ = ["DirectStepper"]
 
@@ -21,9 +20,8 @@ __all__ = ["DirectStepper"]
 class DirectStepper(Stepper):
     """A stepper that owns the players themselves.
 
-    In its memory a step may replace entries at any time, but change them in place only after its
-    last evaluation: until then the entries of before are what it goes back to. Where the players
-    were when the step began is in `_start`, which is read only.
+    The position of the players at the start of a step is in `_start`, which is read only; they
+    return there if the step raises.
 
     Args:
         x: The tensors that are minimized over.
@@ -31,13 +29,7 @@ class DirectStepper(Stepper):
         x_set: Where x lives, joint over its tensors; None for everywhere.
         y_set: Where y lives.
         rowwise: Every row of both players is its own game.
-
-    Attributes:
-        check: Called when both players have moved, if it is not None; where it raises
-            `NonFiniteGradient`, the step is undone.
     """
-
-    check: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -70,7 +62,7 @@ class DirectStepper(Stepper):
         self._start: dict[str, list[Tensor]] = {}
 
     def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
-        """Take one step of the algorithm; on an error in mid-step the players go back.
+        """Take one step of the algorithm; if it raises, the players return to where they were.
 
         Args:
             closure: Evaluates f(x, y) and returns it with its graph.
@@ -86,15 +78,6 @@ class DirectStepper(Stepper):
             raise
         finally:
             self._start = {}  # of no use between steps, and as large as the players
-
-    def _accept(self) -> None:
-        if self.check is not None:
-            self.check()
-
-    def _saved(self) -> list[Undo]:
-        saved = super()._saved()
-        self._memory = dict(self._memory)  # the one of before stays as it is
-        return saved
 
     def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
         """Check and keep the learning rates: numbers or, with rows, one for each."""
@@ -117,7 +100,7 @@ class DirectStepper(Stepper):
     ) -> None:
         """Put a player at P(start + step * direction); rows at rest stay at the start."""
         params, start, direction = (
-            distributed.local(part) for part in (self._players[player], start, direction)
+            parallel.local_parts(part) for part in (self._players[player], start, direction)
         )
         tensors.copy_(params, start)
         tensors.add_scaled_(params, direction, step)

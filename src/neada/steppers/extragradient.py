@@ -200,7 +200,7 @@ class AdaptiveExtragradient(DirectStepper):
         self._put("y", start_y, self._grads("y"), step)
         self.evaluate(closure)
         second = self._grads("x") + self._grads("y")
-        varied = self._agreed(tensors.squared_distance(second, first, self.rowwise))
+        varied = tensors.squared_distance(second, first, self.rowwise)
         self._memory["variation"] = self._memory.get("variation", 0.0) + varied
         self._put("x", start_x, self._grads("x"), -step)
         self._put("y", start_y, self._grads("y"), step)
@@ -258,10 +258,8 @@ class UniversalMirrorProx(DirectStepper):
         self._put("x", start_x, self._grads("x"), -step)
         self._put("y", start_y, self._grads("y"), step)
         end = self._players["x"] + self._players["y"]
-        moved = self._agreed(
-            tensors.squared_distance(ahead, [p.detach() for p in end], self.rowwise)
-            + tensors.squared_distance(ahead, start_x + start_y, self.rowwise)
-        )
+        moved = tensors.squared_distance(ahead, [p.detach() for p in end], self.rowwise)
+        moved = moved + tensors.squared_distance(ahead, start_x + start_y, self.rowwise)
         self._memory["movement"] = moved_so_far + moved / (5.0 * step * step)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

@@ -1,7 +1,6 @@
 """NeAda: nest the adaptive algorithm (Yang, Li & He 2022, Algorithms 2 and 3)."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -9,12 +8,11 @@ from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.checks import check_number
-from neada.inner import InnerLoop, InnerOptions, check_inner, go_to_average
+from neada.inner import InnerLoop, InnerOptions, go_to_average
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, Evaluation
 from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
 from neada.stopping import StoppingRule
-from neada.transactions import Undo
 
 __all__ = ["NeAda"]
 
@@ -65,7 +63,6 @@ class NeAda(ComposedStepper):
     """
 
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "middle"
-    _early = "y"
 
     def __init__(
         self,
@@ -83,7 +80,6 @@ class NeAda(ComposedStepper):
         super().__init__(x_optimizer, first, rowwise=rowwise)
         if not callable(x_samples):
             check_number("x_samples", x_samples, above=1, strict=False, whole=True)
-        check_inner(inner, takes=())
         self.inner = InnerLoop(stopping, inner, _MAX_INNER_STEPS)
         self.inner.check_keep(first)
         self.max_inner_steps = self.inner.max_steps
@@ -98,10 +94,6 @@ class NeAda(ComposedStepper):
     @stopping.setter
     def stopping(self, rule: StoppingRule) -> None:
         self.inner.stopping = rule
-
-    def _saved(self) -> list[Undo]:
-        inner = self.inner
-        return [*super()._saved(), partial(inner.load_state_dict, inner.state_dict())]
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         t = self.counters.outer_steps
@@ -178,7 +170,7 @@ class _Game:
     def evaluate(self) -> Scalar:
         stepper = self.stepper
         stepper.counters.check_budget()
-        value = stepper._evaluate(self.closure, "y")
+        value = stepper._evaluate(self.closure)
         self._at_y = stepper._backward(value, "y", keep_graph=stepper.deterministic)
         self.graph = value if stepper.deterministic else None
         return self._at_y.mapping_sq
@@ -188,8 +180,8 @@ class _Game:
         self.graph = None
         self.stepper._move("y", self.closure, self._at_y, self._done)
 
-    def agreed(self, grad_sq: Scalar) -> Scalar:
-        return grad_sq  # the stepper's gradients are those of all ranks
+    def agree_to_stop(self, done: bool) -> bool:
+        return done  # the stepper's gradients are finite, and those of all ranks
 
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         self._done = done

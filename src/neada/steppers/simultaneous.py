@@ -8,10 +8,10 @@ from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.optim.base import PlayerOptimizer
+from neada.optim.objective import restore_on_error
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, Evaluation
 from neada.steppers.composed import ComposedStepper
-from neada.transactions import saved_player
 
 __all__ = ["Alternating", "Simultaneous"]
 
@@ -53,41 +53,30 @@ class Simultaneous(ComposedStepper):
         self, x_optimizer: Optimizer, y_optimizer: Optimizer, *, rowwise: bool = False
     ) -> None:
         super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
-        tries = any(
+        self._tries_points = any(
             isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
             for optimizer in (x_optimizer, y_optimizer)
         )
-        self._early = "xy" if tries else ""
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         at_x, at_y = self.evaluate(closure)
-        if self._early:
-            self._move_apart(closure, at_x, at_y)
+        if self._tries_points:
+            self._move_separately(closure, at_x, at_y)
         else:
-            x = self.x_optimizer
-            # One that keeps squares of single entries looks at them when y has moved already.
-            looks = isinstance(x, PlayerOptimizer) and x.squares_entries
-            is_open = looks or self._may_refuse(x, at_x)
-            undo = saved_player(self.y_optimizer) if is_open else None
             self._move("y", closure, at_y)
-            try:
-                self._move("x", closure, at_x)
-            except FloatingPointError:
-                if undo is not None:
-                    undo()
-                raise
+            self._move("x", closure, at_x)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
 
     @torch.no_grad()
-    def _move_apart(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
-        """Each player tries its points while the other still stands where it was."""
-        start = tensors.clone(self._players["x"])
-        self._move("x", closure, at_x)
-        end = tensors.clone(self._players["x"])
-        tensors.copy_(self._players["x"], start)
-        self._move("y", closure, at_y)
-        tensors.copy_(self._players["x"], end)
+    def _move_separately(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
+        """Move each player while the other one is at the start of the step."""
+        with restore_on_error(self._players["x"]) as start:
+            self._move("x", closure, at_x)
+            end = tensors.clone(self._players["x"])
+            tensors.copy_(self._players["x"], start)
+            self._move("y", closure, at_y)
+            tensors.copy_(self._players["x"], end)
 
 
 class Alternating(ComposedStepper):
@@ -122,16 +111,18 @@ class Alternating(ComposedStepper):
             raise ValueError(f"order must be 'xy' or 'yx', got {order!r}")
         super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
         self.order = order
-        self._early = order[0]
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         if self.order == "yx":
             at_y = self._gradient(closure, "y")
             self._move("y", closure, at_y)
-        at_x = self._gradient(closure, "x")
-        self._move("x", closure, at_x)
-        if self.order == "xy":
-            at_y = self._gradient(closure, "y")
+            at_x = self._gradient(closure, "x")
+            self._move("x", closure, at_x)
+        else:
+            at_x = self._gradient(closure, "x")
+            with restore_on_error(self._players["x"], FloatingPointError):
+                self._move("x", closure, at_x)
+                at_y = self._gradient(closure, "y")
             self._move("y", closure, at_y)
         self.inner_steps += 1
         return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

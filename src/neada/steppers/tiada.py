@@ -99,7 +99,6 @@ class TiAda(_TimeScales):
         check_choice("scope", scope, ("player", "coordinate"))
         self._check_positive(v0_x=v0_x, v0_y=v0_y)
         self.scope = scope
-        self._squared = "xy" if scope == "coordinate" else ""
         self.v0 = {"x": v0_x, "y": v0_y}
         self.eps = eps
 
@@ -162,8 +161,6 @@ class TiAdaAdam(_TimeScales):
         rowwise: Every row of both players is its own game.
     """
 
-    _squared = "xy"
-
     def __init__(
         self,
         x: Iterable[Tensor],
@@ -215,9 +212,8 @@ class TiAdaAdam(_TimeScales):
             torch._foreach_maximum_(largest, second)
         used = self._used_second_moment(player)
         if self.rowwise:
-            rows = torch.stack([tensors.row_sums(v.double()) for v in used]).sum(0)
-            return self._agreed(rows)
-        return self._agreed(float(sum(v.sum(dtype=torch.float64).item() for v in used)))
+            return torch.stack([tensors.row_sums(v.double()) for v in used]).sum(0)
+        return float(sum(v.sum(dtype=torch.float64).item() for v in used))
 
     def _used_second_moment(self, player: Literal["x", "y"]) -> list[Tensor]:
         moments: list[Tensor] = self._memory[f"{player}_{'largest' if self.amsgrad else 'second'}"]

@@ -377,20 +377,21 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
     clip = not released if config.clip is None else config.clip
     batch_norm = config.batch_norm or ("batch" if released else "frozen")
     dropout = config.dropout or ("on" if released else "off")
+    keeps = config.warm_start != "none" or not tables.METHODS[config.method].has_inner_loop
+    start: Any = "kept" if keeps else "random" if config.random_start else "clean"
     return {
-        "y_optimizer": _adversary(config),
-        "stopping": _rule(config),
-        "per_sample": config.per_sample,
-        "batch_norm": batch_norm,
         "bounds": data.bounds if clip else None,
-        "inner": InnerOptions(
-            test="last" if released else "current",
-            measure="batch" if released else "auto",
+        "adversary": robust.Adversary(
+            optimizer=_adversary(config),
+            stopping=_rule(config),
+            start=start,
+            per_sample=config.per_sample,
             max_steps=_MOST_INNER_STEPS,
+            batch_norm=batch_norm,
             dropout=dropout,
             fold=not released,
-            reuse_last=config.reuse_last or config.method == "free",
-            start="random" if config.random_start else "clean",
+            measure="batch" if released else "auto",
+            test="last" if released else "current",
         ),
     }
 

@@ -1,0 +1,192 @@
+"""Losses per sample, and checks of the batches they are computed on."""
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from neada import parallel, tensors
+from neada.sets import Box
+
+__all__ = [
+    "Loss",
+    "Network",
+    "check_finite_loss",
+    "check_model",
+    "checked_ids",
+    "checked_inputs",
+    "checked_norm",
+    "checked_parameters",
+    "described",
+    "sample_losses",
+    "take_rows",
+    "unreduced",
+]
+
+Loss = Callable[..., Tensor]
+Network = Callable[[Tensor], Tensor]
+
+
+def unreduced(loss: Loss) -> Loss:
+    """Return the same loss without its mean, if it has a `reduction` to switch off.
+
+    A module with that attribute is copied, not changed; a function with that keyword is bound.
+    """
+    if not callable(loss):
+        raise TypeError(
+            f"loss must be a function of (outputs, targets), not {type(loss).__name__}: pass "
+            "torch.nn.functional.cross_entropy, for example"
+        )
+    if isinstance(loss, nn.Module):
+        if hasattr(loss, "reduction"):
+            loss = copy.copy(loss)
+            setattr(loss, "reduction", "none")  # noqa: B010 (unknown to the type of a module)
+        return loss
+    try:
+        has_reduction = "reduction" in inspect.signature(loss).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        has_reduction = False
+    return partial(loss, reduction="none") if has_reduction else loss
+
+
+def sample_losses(losses: object, num_samples: int) -> Tensor:
+    """Return one number per sample: the mean of the losses over further dimensions."""
+    if (
+        not isinstance(losses, Tensor)
+        or losses.dim() == 0
+        or len(losses) != num_samples
+        or not losses.is_floating_point()
+    ):
+        shape = f" of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else ""
+        raise ValueError(
+            f"the loss returned a {type(losses).__name__}{shape} for {num_samples} samples: use "
+            "one that returns a loss per sample, or that has a reduction keyword"
+        )
+    if losses.dtype in (torch.float16, torch.bfloat16):
+        losses = losses.float()
+    return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+
+
+def take_rows(data: Any, rows: Tensor) -> Any:
+    """Return some rows of a tensor, or of every tensor in a list, tuple or dictionary."""
+    if isinstance(data, Tensor):
+        return data[rows]
+    if isinstance(data, Mapping):
+        return {name: take_rows(part, rows) for name, part in data.items()}
+    if isinstance(data, Sequence) and not isinstance(data, str):
+        return [take_rows(part, rows) for part in data]
+    raise TypeError(
+        f"targets of type {type(data).__name__} cannot be indexed by sample: use a tensor (or a "
+        "list or dictionary of tensors), or per_sample=False"
+    )
+
+
+def check_model(model: object) -> None:
+    """Raise unless it is a network."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+
+
+def checked_inputs(inputs: Tensor, bounds: Box | None) -> Tensor:
+    """Return the clean inputs of a batch without graph; raise if they cannot be perturbed."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(
+            f"inputs must be a tensor with samples first, not {type(inputs).__name__}: pass what "
+            "is not perturbed in the targets, or in the model"
+        )
+    tensors.check_player([inputs], rowwise=True, what="inputs")
+    if len(inputs) == 0:
+        raise ValueError("the batch has no samples")
+    clean = inputs.detach()
+    if not math.isfinite(clean.sum().item()) and (bad := int((~clean.isfinite()).sum())):
+        raise ValueError(f"the inputs have {bad} NaN or infinite entries: clean the data first")
+    if bounds is not None and not bounds.contains(clean):
+        raise ValueError(
+            f"the inputs are outside the bounds: they are between {clean.min():g} and "
+            f"{clean.max():g}, and the bounds are {bounds!r}"
+        )
+    return clean
+
+
+def checked_ids(name: str, ids: object, num_samples: int, size: int | None = None) -> Tensor:
+    """Return one integer per sample as int64.
+
+    Args:
+        name: The name of the argument.
+        ids: What the user passed.
+        num_samples: The number of samples in the batch.
+        size: Ids are below this number; None for no limit.
+    """
+    if ids is None:
+        raise TypeError(f"{name} must be given: one integer for each sample")
+    found = torch.as_tensor(ids)
+    is_integer = not (found.is_floating_point() or found.is_complex() or found.dtype is torch.bool)
+    if found.shape != (num_samples,) or not is_integer:
+        raise ValueError(
+            f"{name} must be integers, one for each of the {num_samples} samples, got shape "
+            f"{tuple(found.shape)} and dtype {found.dtype}"
+        )
+    low, high = int(found.min()), int(found.max())
+    if low < 0 or (size is not None and high >= size):
+        limit = "" if size is None else f" and at most {size - 1}"
+        raise ValueError(f"{name} must be at least 0{limit}, got {low} to {high}")
+    return found.long()
+
+
+def checked_parameters(x_optimizer: Optimizer, owners: Sequence[object]) -> list[Tensor]:
+    """Return the parameters that the model's optimizer moves.
+
+    Args:
+        x_optimizer: The optimizer.
+        owners: The modules of which it must move at least one parameter.
+    """
+    given = [p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad]
+    if not given:
+        raise ValueError("the x optimizer has no parameter that requires a gradient")
+    moved = {id(p) for p in given}
+    modules = (owner for owner in owners if isinstance(owner, nn.Module))
+    if not any(id(p) in moved for module in modules for p in module.parameters()):
+        raise ValueError(
+            "the x optimizer has no parameter of this model: construct it with model.parameters()"
+        )
+    return given
+
+
+def check_finite_loss(loss: float) -> None:
+    """Raise `NonFiniteGradient` unless the loss of a batch is finite."""
+    if not math.isfinite(loss):
+        raise tensors.NonFiniteGradient(
+            f"the loss is {loss}: lower the learning rate or check the data"
+        )
+
+
+def checked_norm(params: Sequence[Tensor]) -> float:
+    """Return the squared norm of the model's gradient; raise unless it is finite."""
+    grads = [p.grad for p in params if p.grad is not None]
+    if any(parallel.is_shard(gradient) for gradient in grads):
+        norm = parallel.squared_norm_of_shards(grads)
+    else:
+        norm = float(tensors.squared_norm(grads))
+    if not math.isfinite(norm):
+        tensors.raise_non_finite(grads)
+    return norm
+
+
+def described(owner: object, model: nn.Module, loss: Loss, parts: Mapping[str, object]) -> str:
+    """Return an objective in one line.
+
+    Args:
+        owner: The objective.
+        model: Its network, of which the class is shown.
+        loss: Its loss, of which the name is shown.
+        parts: What else is shown, by name; None is left out.
+    """
+    loss_name = getattr(loss, "__name__", None) or type(loss).__name__
+    shown = [f"{name}={part!r}" for name, part in parts.items() if part is not None]
+    return f"{type(owner).__name__}({', '.join([type(model).__name__, loss_name, *shown])})"
