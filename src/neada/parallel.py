@@ -24,6 +24,7 @@ if dist.is_available():
 
 __all__ = [
     "agree",
+    "any_shard",
     "average_",
     "average_gradients_",
     "copy_from_first_",
@@ -153,6 +154,11 @@ def is_shard(tensor: Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def any_shard(tensors: Iterable[Tensor]) -> bool:
+    """Whether one of the tensors is a shard."""
+    return is_active() and any(map(is_shard, tensors))
+
+
 def squared_norm_of_shards(tensors: Sequence[Tensor]) -> float:
     """Return the squared norm of tensors that are spread over the ranks."""
     norm = torch.nn.utils.get_total_norm(tensors)
@@ -167,7 +173,7 @@ def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether evaluating the model gathers its parameters from all ranks."""
-    return is_active() and any(is_shard(param) for param in model.parameters())
+    return any_shard(model.parameters())
 
 
 @contextlib.contextmanager

@@ -142,13 +142,9 @@ def inner_model(
         m for m in model.modules() if isinstance(m, nn.RNNBase) and adversary.dropout == "off"
     ]
     rates = [module.dropout for module in recurrent]
+    params = [p for module in (model, *others) for p in module.parameters() if p.requires_grad]
     # `fully_shard` copies the flag of a shard to the gathered parameter, where it would remain.
-    frozen = [
-        param
-        for module in (model, *others)
-        for param in module.parameters()
-        if param.requires_grad and not parallel.is_shard(param)
-    ]
+    frozen = [] if parallel.any_shard(params) else params
     try:
         for module in switched:
             module.training = False

@@ -169,7 +169,7 @@ def check_finite_loss(loss: float) -> None:
 def checked_norm(params: Sequence[Tensor]) -> float:
     """Return the squared norm of the model's gradient; raise unless it is finite."""
     grads = [p.grad for p in params if p.grad is not None]
-    if any(parallel.is_shard(gradient) for gradient in grads):
+    if parallel.any_shard(grads):
         norm = parallel.squared_norm_of_shards(grads)
     else:
         norm = float(tensors.squared_norm(grads))

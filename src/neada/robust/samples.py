@@ -227,9 +227,7 @@ def check_y_optimizer(optimizer: object, y: Tensor, per_sample: bool) -> None:
     check_ascends(optimizer)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     if len(params) != 1 or params[0] is not y:
-        raise ValueError(
-            "the adversary's optimizer must move the tensor it is given and no other"
-        )
+        raise ValueError("the adversary's optimizer must move the tensor it is given and no other")
     if any(constraint is not None for constraint in constraints(optimizer)):
         raise ValueError(
             "the adversary's optimizer has a set: pass the valid range as bounds=(low, high) to "

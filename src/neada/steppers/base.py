@@ -307,7 +307,7 @@ class Stepper(Counted, ABC):
         return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
     def _norm(self, direction: list[Tensor]) -> Scalar:
-        if any(map(parallel.is_shard, direction)):
+        if parallel.any_shard(direction):
             return parallel.squared_norm_of_shards(direction)
         return tensors.squared_norm(direction, self.rowwise)
 
