@@ -197,6 +197,7 @@ class GroupDRO(Counted):
             targets: What the loss compares with.
             groups: The id of each sample's group.
         """
+        tensors.drop_cached_casts()
         try:
             groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
             losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))

@@ -207,6 +207,7 @@ class Problem:
 
     def values(self, y: Tensor) -> Tensor:
         """The objective of each sample."""
+        tensors.drop_cached_casts()
         return self.evaluate(y, self.clean, self.targets)
 
     def moved(self, delta: Tensor) -> Tensor:

@@ -151,6 +151,8 @@ class Stepper(Counted, ABC):
             for undo in saved:
                 undo()
             raise
+        finally:
+            tensors.drop_cached_casts()
         counters.outer_steps += 1
         return StepInfo(
             value,
@@ -255,6 +257,7 @@ class Stepper(Counted, ABC):
 
     def _evaluate(self, closure: Closure, players: str) -> Tensor:
         """The value of the closure, whose gradients for some players are wanted next."""
+        tensors.drop_cached_casts()
         if not distributed.is_active():
             return self._checked(closure())
         try:
@@ -422,6 +425,7 @@ class Stepper(Counted, ABC):
 
     def _trial(self, closure: Closure) -> Tensor:
         """The value of a closure at a point that is only tried, the mean over the ranks."""
+        tensors.drop_cached_casts()
         if not distributed.is_active() or self.y_on_ranks == "same":
             return closure()
         try:
