@@ -139,12 +139,16 @@ class PlayerOptimizer(Optimizer):
             The value at the point the step started from, if it is known.
         """
         handed_over = value is not None
-        if closure is not None and not handed_over:
-            with torch.enable_grad():
-                value = closure()
-        active = self._active()
-        if active is not None:
-            self._move(active, self._objective(active.params, value, closure, handed_over))
+        tensors.drop_cached_casts()
+        try:
+            if closure is not None and not handed_over:
+                with torch.enable_grad():
+                    value = closure()
+            active = self._active()
+            if active is not None:
+                self._move(active, self._objective(active.params, value, closure, handed_over))
+        finally:
+            tensors.drop_cached_casts()
         return value
 
     @torch.no_grad()
@@ -468,10 +472,12 @@ class PlayerOptimizer(Optimizer):
         try:
             for param, vector in shown:
                 param.data.copy_(vector)
+            tensors.drop_cached_casts()
             yield
         finally:
             for (param, _), point in zip(shown, own, strict=True):
                 param.data.copy_(point)
+            tensors.drop_cached_casts()
 
 
 def _is_configuration(entry: object) -> bool:

@@ -188,6 +188,7 @@ class _Bisection:
         """One gradient at the current point; the parameters' own `.grad` starts empty."""
         for param in self.params:
             param.grad = None
+        tensors.drop_cached_casts()
         with torch.enable_grad():
             self.closure()
         self.num_calls += 1
@@ -201,3 +202,4 @@ class _Bisection:
     def show(self, point: list[Tensor]) -> None:
         """Put the parameters at a point."""
         tensors.copy_(self.params, point)
+        tensors.drop_cached_casts()

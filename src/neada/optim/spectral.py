@@ -145,9 +145,11 @@ class SPG(PlayerOptimizer):
         own = tensors.clone(points)
         try:
             tensors.blend_(points, [self.state[p]["base_point"] for p in shown], chosen)
+            tensors.drop_cached_casts()
             yield
         finally:
             tensors.copy_(points, own)
+            tensors.drop_cached_casts()
 
     def _check(self, group: Group) -> None:
         check_choice("safeguard", group["safeguard"], (True, False))

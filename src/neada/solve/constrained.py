@@ -249,6 +249,7 @@ class _Search:
     def move_to(self, place: list[Tensor]) -> Any:
         """Put the problem's own point somewhere; returns it as the functions get it."""
         tensors.copy_(self.problem.form.leaves, place)
+        tensors.drop_cached_casts()
         return self.problem.form.for_fun()
 
     @torch.no_grad()

@@ -94,6 +94,7 @@ class Solve:
 
     def closure(self) -> Tensor:
         """The objective at the present point, with the noise that was asked for."""
+        tensors.drop_cached_casts()
         value = self.fun(self.x.for_fun(), self.y.for_fun())
         if self.noise_std == 0.0 or not torch.is_grad_enabled():
             return value

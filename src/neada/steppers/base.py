@@ -128,7 +128,10 @@ class Stepper(Counted, ABC):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
         counters, counts = self.counters, vars(self.counters).copy()
-        value, grad_sq_x, grad_sq_y, reason = self._step(closure)
+        try:
+            value, grad_sq_x, grad_sq_y, reason = self._step(closure)
+        finally:
+            tensors.drop_cached_casts()
         counters.outer_steps += 1
         return StepInfo(
             value,
@@ -212,6 +215,7 @@ class Stepper(Counted, ABC):
 
     def _evaluate(self, closure: Closure) -> Tensor:
         """The value of the closure, checked, with its graph."""
+        tensors.drop_cached_casts()
         return self._checked(closure())
 
     def _averaged(self, value: Tensor, players: str) -> Tensor:
@@ -331,6 +335,7 @@ class Stepper(Counted, ABC):
                 apart = tensors.squared_distance(params, before, rowwise=True)
                 self.row_calls += self._paying & (apart != 0.0)
                 tensors.copy_(before, [param.detach() for param in params])
+            tensors.drop_cached_casts()
             with torch.no_grad():
                 value = closure()
             parallel.average_([value])

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from neada import tensors
 from neada.checks import check_number
 from neada.inner import NoProgress
 from neada.scalars import Scalar
@@ -107,7 +108,7 @@ class QuasiNewtonNeAda(DirectStepper):
         self.theta = theta
         self._x = Side(self._players["x"], x_set, history)
         self._y = Side(self._players["y"], y_set, history)
-        self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
+        self._rounding = 0.0
         self._prox = prox
         self._far = math.inf
         self._center = self._y.read()
@@ -117,6 +118,7 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         self._closure = closure
+        self._rounding = _rounding(self._players["x"][0])
         if self._run is None or getgeneratorstate(self._run) == GEN_CLOSED:  # it raised
             self._run = self._solve()
         value, norm_x, norm_y = next(self._run)
@@ -130,6 +132,7 @@ class QuasiNewtonNeAda(DirectStepper):
         assert self._closure is not None
         self.counters.check_budget()
         self._y.write(y)
+        tensors.drop_cached_casts()
         value = self._checked(self._closure())
         gradient = -self._y.gradient(value)
         self._count("y")
@@ -408,6 +411,14 @@ def _crawls(path: list[tuple[float, float, int]]) -> bool:
     values, norms = [value for value, _, _ in path], [norm for _, norm, _ in path]
     gain, recent = values[-1] - values[0], values[-1] - values[-1 - num_last]
     return recent <= _CRAWL * gain and min(norms[-num_last:]) > 0.5 * min(norms[:-num_last])
+
+
+def _rounding(like: Tensor) -> float:
+    """The relative error that f is assumed to have."""
+    error, kind = 500.0 * torch.finfo(like.dtype).eps, like.device.type
+    if like.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
+        return error
+    return max(error, 0.5 * torch.finfo(torch.get_autocast_dtype(kind)).eps)
 
 
 def _finite(value: float, gradient: Tensor) -> bool:
