@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pages
 import torch
@@ -198,15 +197,14 @@ class Nested(Loop):
     ) -> None:
         super().__init__(model, setting)
         self.in_ball = in_ball
-        options: dict[str, Any] = {"per_sample": False} if whole_batch else {}
-        if warm:
-            size, *shape = dataset.inputs_train.shape
-            options["store"] = robust.PerturbationStore(size, shape)
         self.warm = warm
+        adversary = robust.Adversary(
+            per_sample=False if whole_batch else None, start="kept" if warm else "clean"
+        )
         self.objective = (
-            robust.AdversarialTraining(model, cross_entropy, setting.eps, norm="linf", **options)
+            robust.AdversarialTraining(model, cross_entropy, setting.eps, adversary=adversary)
             if in_ball
-            else robust.WRM(model, cross_entropy, setting.gamma, **options)
+            else robust.WRM(model, cross_entropy, setting.gamma, adversary=adversary)
         )
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> None:

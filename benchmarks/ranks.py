@@ -218,13 +218,8 @@ def evaluation_times(model: nn.Module, batch: Batch, repeats: int) -> list[list[
         for _ in range(repeats):
             seconds = {}
             for num_steps in (1, 4):
-                objective = robust.WRM(
-                    model,
-                    cross_entropy,
-                    GAMMA,
-                    stopping=FixedSteps(num_steps),
-                    per_sample=False,
-                )
+                adversary = robust.Adversary(stopping=FixedSteps(num_steps), per_sample=False)
+                objective = robust.WRM(model, cross_entropy, GAMMA, adversary=adversary)
                 begin = time.perf_counter()
                 objective.perturb(*some)
                 seconds[num_steps] = time.perf_counter() - begin

@@ -220,7 +220,7 @@ with Adam have its learning rate 0.01, the library's have none.
   backward pass moves both players. They have a ball of the attack's size and norm where the
   others have a price per squared distance, so they train for the very attack that is measured.
 - {default}: `WRM(model, loss, gamma)` with no further argument: each sample stops by itself; then
-  all samples together (`per_sample=False`), and perturbations kept between epochs (`store=`). The
+  all samples together (`per_sample=False`), and perturbations kept between epochs. The
   library's loops have the memory layout that `neada train` chooses (channels last for the
   paper's network).
 - Method free: `method="free"` of `neada train`, one evaluation for both players, 4 replays.

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada import attacks, data, models, robust
-from neada.inner import InnerOptions
 from neada.stopping import FixedSteps
 
 GAMMA, LR_X, LR_Y = 1.3, 1e-3, 0.01
@@ -81,15 +80,15 @@ def neada_inner(
     fold: bool = True,
 ) -> Tensor:
     """The same by `WRM`."""
-    objective = robust.WRM(
-        model,
-        functional.cross_entropy,
-        GAMMA,
-        y_optimizer=lambda params: torch.optim.Adam(params, lr=LR_Y, maximize=True),
+    adversary = robust.Adversary(
+        optimizer=lambda params: torch.optim.Adam(params, lr=LR_Y, maximize=True),
         stopping=FixedSteps(num_steps),
-        inner=InnerOptions(measure="batch", dropout="on", fold=fold),
         batch_norm=norm,
+        dropout="on",
+        fold=fold,
+        measure="batch",
     )
+    objective = robust.WRM(model, functional.cross_entropy, GAMMA, adversary=adversary)
     return objective.perturb(clean, targets).inputs
 
 
@@ -232,11 +231,8 @@ def train_to(target: float, per_sample: bool, warm: bool, seed: int) -> Arrival:
     """Train on digits until the test accuracy under attack is there; evaluations are free."""
     digits = data.load("digits")
     model = models.make("small-cnn", digits.input_shape, digits.num_classes, seed=seed)
-    shape = digits.inputs_train.shape
-    store = robust.PerturbationStore(shape[0], shape[1:]) if warm else None
-    objective = robust.WRM(
-        model, functional.cross_entropy, GAMMA, per_sample=per_sample, store=store
-    )
+    adversary = robust.Adversary(per_sample=per_sample, start="kept" if warm else "clean")
+    objective = robust.WRM(model, functional.cross_entropy, GAMMA, adversary=adversary)
     x_optimizer = torch.optim.Adam(model.parameters(), lr=LR_X)
     batches = batches_of(digits, seed)
     seconds = 0.0

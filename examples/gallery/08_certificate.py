@@ -28,8 +28,9 @@ inputs, targets = digits.inputs_test[:200], digits.targets_test[:200]
 
 
 def objective_of(model: nn.Module, gamma: float) -> neada.robust.WRM:
+    adversary = neada.robust.Adversary(stopping=FixedSteps(100))
     return neada.robust.WRM(
-        model, cross_entropy, gamma, bounds=(0.0, 1.0), stopping=FixedSteps(100)
+        model, cross_entropy, gamma, bounds=(0.0, 1.0), adversary=adversary
     )
 
 

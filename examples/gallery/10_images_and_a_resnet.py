@@ -73,9 +73,9 @@ normalized = neada.models.Normalized(
 #
 # A perturbation that was found for one crop does not fit the next one. Therefore crop
 # and flip are part of the model here. The adversary moves the pixels of the image as
-# it is in the data set, its gradient goes through the crop, and the store keeps what
-# can be used again with any other crop. Pixels that a crop leaves out keep their
-# perturbation.
+# it is in the data set, its gradient goes through the crop, and the perturbations that
+# are kept can be used again with any other crop. Pixels that a crop leaves out keep
+# their perturbation.
 #
 # ``draw`` is called once per batch, so that the adversary and the model see the same
 # crops. Samples must then not leave the batch one by one: ``per_sample=False``.
@@ -125,15 +125,11 @@ images = interpolate(torch.rand(64, 3, 8, 8), size=32, mode="bilinear")
 labels = torch.randint(10, (64,))
 batches = torch.arange(64).split(32)
 
-store = neada.robust.PerturbationStore(64, (3, 32, 32), dtype=torch.float16)
+adversary = neada.robust.Adversary(
+    stopping=neada.stopping.FixedSteps(3), per_sample=False, start="kept"
+)
 robust = neada.robust.AdversarialTraining(
-    model,
-    cross_entropy,
-    eps=EPS,
-    bounds=(0.0, 1.0),
-    stopping=neada.stopping.FixedSteps(3),
-    per_sample=False,
-    store=store,
+    model, cross_entropy, eps=EPS, bounds=(0.0, 1.0), adversary=adversary
 )
 optimizer = torch.optim.SGD(
     model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4
@@ -163,21 +159,21 @@ for epoch in range(2):
         )
 
 # %%
-# One image, its stored perturbation, and what the network saw of both
-# --------------------------------------------------------------------
+# One image, its perturbation, and what the network saw of both
+# -------------------------------------------------------------
 
 which = int(batches[-1][0])
-stored = store.get(torch.tensor([which]))[0].float()
+kept = (worst.inputs - worst.clean)[0].cpu().float()
 with torch.no_grad():
     seen = model.crop(worst.inputs)[0].cpu().float()
 
 figure, panels = plt.subplots(1, 3, figsize=(8.6, 3.3), layout="constrained")
 panels[0].imshow(images[which].permute(1, 2, 0).numpy())
-change = panels[1].imshow(255 * stored.mean(0).numpy(), cmap="RdBu", vmin=-8, vmax=8)
+change = panels[1].imshow(255 * kept.mean(0).numpy(), cmap="RdBu", vmin=-8, vmax=8)
 panels[2].imshow(seen.permute(1, 2, 0).clamp(0, 1).numpy())
 titles = (
     "An image of the data set",
-    "Its perturbation, as stored",
+    "Its perturbation",
     "What the network saw",
 )
 for panel, title in zip(panels, titles, strict=True):

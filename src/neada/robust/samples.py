@@ -68,6 +68,9 @@ class Samples:
         self._gap = gap
         self._grad_scaler = grad_scaler
         self._num_samples = len(y)
+        self._num_joint = float(len(y))  # samples of all ranks
+        if of_mean:
+            self._num_joint = parallel.num_ranks() * parallel.agree(self._num_joint)
         self._values = y.new_empty(0)
         self._finite = True
         self._moved = True  # since the values were evaluated
@@ -111,9 +114,10 @@ class Samples:
             measured = where(stalled & is_finite(measured), 0.0, measured)
         if not self.rows_leave:
             total = measured.sum().item() if isinstance(measured, Tensor) else measured
-            measured = parallel.agree(total / divisor, weight=self._num_samples)
             if self._of_mean:  # the squared norm of a gradient that is spread over the ranks
-                measured *= parallel.num_ranks()
+                measured = parallel.num_ranks() * parallel.agree(total / divisor)
+            else:
+                measured = parallel.agree(total / divisor, weight=self._num_samples)
         self._finite = all_finite(measured)
         return measured
 
@@ -150,11 +154,12 @@ class Samples:
         """What the optimizer maximizes, of the values of the samples: one number, or one each."""
         if not self._optimizer.param_groups[0]["rowwise"]:
             return self._total(values)
-        num_joint = self._num_samples * parallel.num_ranks()
-        return values / num_joint if self._of_mean else values
+        return values / self._num_joint if self._of_mean else values
 
     def _total(self, values: Tensor) -> Tensor:
-        return values.mean() / parallel.num_ranks() if self._of_mean else values.sum()
+        if not self._of_mean:
+            return values.sum()
+        return values.sum() / self._num_joint if parallel.is_active() else values.mean()
 
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         """Remove some samples from everything that is evaluated and moved.
