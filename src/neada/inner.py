@@ -467,7 +467,15 @@ def backward(
     scaled = total if scaler is None else scaler.scale(total)
     # The leaves of a sharded network are its gathered parameters, which nobody else knows.
     leaves = None if parallel.any_shard(inputs) else inputs
-    torch.autograd.backward(scaled, inputs=leaves, retain_graph=keep_graph)
+    try:
+        torch.autograd.backward(scaled, inputs=leaves, retain_graph=keep_graph)
+    except RuntimeError as error:
+        if "second time" not in str(error):
+            raise
+        raise ValueError(
+            "the closure must return f(x, y) with its graph, but its graph is gone: do not call "
+            "backward in it"
+        ) from error
     if scaler is not None:
         gradients = [tensor.grad for tensor in inputs if tensor.grad is not None]
         torch._foreach_div_(gradients, scaler.get_scale())

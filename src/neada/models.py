@@ -74,11 +74,17 @@ def mlp(input_shape: _Shape, num_classes: int, *, hidden: Sequence[int] = (4, 2)
         num_classes: Outputs.
         hidden: Widths of the layers between.
     """
+    _check_hidden(hidden)
     sizes = [math.prod(input_shape), *hidden, num_classes]
     layers: list[nn.Module] = [nn.Flatten()]
     for num_in, num_out in itertools.pairwise(sizes):
         layers += [nn.Linear(num_in, num_out), nn.ELU()]
     return nn.Sequential(*layers[:-1])
+
+
+def _check_hidden(hidden: object) -> None:
+    if isinstance(hidden, int):
+        raise TypeError(f"hidden must be a sequence of widths, such as ({hidden},), got {hidden}")
 
 
 def cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
@@ -161,6 +167,7 @@ def make(
     """
     check_choice("model", name, MODELS)
     check_number("num_classes", num_classes, above=2, strict=False, whole=True)
+    _check_hidden(hidden)
     widths = [*input_shape, *(hidden or ())]
     if not input_shape or not all(isinstance(n, int) and n >= 1 for n in widths):
         raise ValueError(

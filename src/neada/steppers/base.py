@@ -124,6 +124,8 @@ class Stepper(Counted, ABC):
         Raises:
             NonFiniteGradient: A value or gradient is NaN or Inf; x is unchanged.
         """
+        if callable(batch_size):
+            raise TypeError("step takes one closure, f(x, y), for both players")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size

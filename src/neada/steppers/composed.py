@@ -25,10 +25,17 @@ def groups_of(optimizer: Optimizer) -> list[tuple[Sequence[Tensor], Set | None]]
     ]
 
 
+def _check_optimizer(player: str, optimizer: object) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"{player} needs a torch optimizer, not {type(optimizer).__name__}: pass, for example, "
+            f"torch.optim.Adam({player}_parameters, lr=0.01{', maximize=True' * (player == 'y')})"
+        )
+
+
 def check_descends(optimizer: Optimizer) -> None:
     """Raise unless the x optimizer is one that minimizes by steps."""
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"x needs a torch optimizer, not {type(optimizer).__name__}")
+    _check_optimizer("x", optimizer)
     if any(group.get("maximize", False) for group in optimizer.param_groups):
         raise ValueError(
             f"the x optimizer would maximize: construct {type(optimizer).__name__} with "
@@ -43,6 +50,7 @@ def check_descends(optimizer: Optimizer) -> None:
 
 def check_ascends(optimizer: Optimizer) -> None:
     """Raise unless the y optimizer maximizes."""
+    _check_optimizer("y", optimizer)
     for group in optimizer.param_groups:
         if "maximize" not in group:
             raise ValueError(

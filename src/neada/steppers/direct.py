@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neada import parallel, tensors
 from neada.checks import check_number
@@ -41,10 +41,10 @@ class DirectStepper(Stepper):
         rowwise: bool = False,
     ) -> None:
         for name, given in (("x", x), ("y", y)):
-            if isinstance(given, Tensor | torch.optim.Optimizer):
+            if isinstance(given, Tensor | nn.Module | torch.optim.Optimizer):
                 raise TypeError(
-                    f"{name} must be a list of tensors, such as [{name}], not "
-                    f"{type(given).__name__}"
+                    f"{name} must be a list of tensors, such as [{name}] or model.parameters(), "
+                    f"not {type(given).__name__}"
                 )
         players = {"x": list(x), "y": list(y)}
         for name, constraint in (("x", x_set), ("y", y_set)):

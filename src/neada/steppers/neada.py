@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
@@ -75,8 +75,10 @@ class NeAda(ComposedStepper):
         deterministic: bool = False,
         rowwise: bool = False,
     ) -> None:
-        self._make_y = None if isinstance(y_optimizer, Optimizer) else y_optimizer
-        first = y_optimizer if isinstance(y_optimizer, Optimizer) else y_optimizer()
+        self._make_y: Callable[[], Optimizer] | None = None
+        if callable(y_optimizer) and not isinstance(y_optimizer, nn.Module):
+            self._make_y, y_optimizer = y_optimizer, y_optimizer()
+        first: Any = y_optimizer
         super().__init__(x_optimizer, first, rowwise=rowwise)
         if not callable(x_samples):
             check_number("x_samples", x_samples, above=1, strict=False, whole=True)
