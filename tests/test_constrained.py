@@ -491,6 +491,47 @@ def test_a_lagrangian_takes_an_optimizer_without_a_learning_rate() -> None:
     assert isinstance(groups[0]["constraint"], sets.NonNegative)
 
 
+@pytest.mark.parametrize(
+    ("stepper", "made_anew"),
+    [
+        (steppers.Alternating, False),
+        (steppers.Simultaneous, False),
+        (steppers.NeAda, False),
+        (steppers.NeAda, True),
+    ],
+)
+def test_torch_optimizers_keep_multipliers_in_their_sets(stepper: Any, made_anew: bool) -> None:
+    """x.sum() <= 5 is inactive at the minimum (1, 1)."""
+    weight = torch.zeros(2, requires_grad=True)
+    lagrangian = Lagrangian(inequality=1)
+    groups = lagrangian.groups()
+
+    def make_y() -> torch.optim.Optimizer:
+        return torch.optim.Adam(groups, lr=0.05, maximize=True)
+
+    x_optimizer = torch.optim.SGD([weight], lr=0.1)
+    solver = stepper(x_optimizer, make_y if made_anew else make_y())
+    for _ in range(100):
+        solver.step(lambda: lagrangian((weight - 1).square().sum(), weight.sum() - 5))
+    assert weight.tolist() == pytest.approx([1.0, 1.0], abs=1e-3)
+    assert lagrangian.inequality.item() == 0.0
+
+
+def test_a_lagrangian_raises_if_a_multiplier_leaves_its_set() -> None:
+    weight = torch.zeros(2, requires_grad=True)
+    lagrangian = Lagrangian(inequality=1, equality=1)
+    optimizer = torch.optim.Adam(lagrangian.groups(), lr=0.05, maximize=True)
+
+    def step() -> None:
+        lagrangian(weight.sum(), weight.sum() - 5, weight[0] - 1).backward()
+        optimizer.step()
+
+    step()
+    assert lagrangian.equality.item() < 0.0
+    with pytest.raises(ValueError, match="negative"):
+        step()
+
+
 def test_a_lagrangian_saves_its_multipliers() -> None:
     saved = Lagrangian(inequality=2, equality=1, dtype=torch.float64)
     with torch.no_grad():

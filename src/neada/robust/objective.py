@@ -18,6 +18,7 @@ from neada.checks import check_choice, check_origin, check_pair
 from neada.folding import folded
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult
 from neada.optim.base import PlayerOptimizer
+from neada.optim.constrain import constraints
 from neada.robust.problem import (
     BatchNorm,
     Bounds,
@@ -203,6 +204,7 @@ class InputObjective(Counted, ABC):
             NonFiniteGradient: The loss or a gradient is not finite; nothing was changed.
         """
         check_descends(x_optimizer)
+        constraints(x_optimizer)  # takes up sets in the groups
         params = checked_parameters(x_optimizer, [self.model, self.loss_function])
         with self.transaction() as buffers:
             if self._all_but_last is not None:

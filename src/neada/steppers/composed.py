@@ -146,8 +146,8 @@ class ComposedStepper(Stepper):
         """Counters and both optimizers."""
         return {
             **super().state_dict(),
-            "x_optimizer": self.x_optimizer.state_dict(),
-            "y_optimizer": self.y_optimizer.state_dict(),
+            "x_optimizer": _state_of(self.x_optimizer),
+            "y_optimizer": _state_of(self.y_optimizer),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -155,3 +155,11 @@ class ComposedStepper(Stepper):
         super().load_state_dict(state_dict)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
+
+
+def _state_of(optimizer: Optimizer) -> dict[str, Any]:
+    """The state without sets, which are configuration."""
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        group.pop("constraint", None)
+    return state
