@@ -63,12 +63,12 @@ class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
 
     Attributes:
         rows: A flag for every row, true where that was so; None if it is not known.
-        norm_sq: The squared norm of both players where a stepper met it, before they went back;
-            one per row if there are rows, None if it is not known.
+        point: The tensors of x, then those of y, where a stepper met it, before they went back;
+            None if it is not known.
     """
 
     rows: Tensor | None = None
-    norm_sq: Scalar | None = None
+    point: list[Tensor] | None = None
 
 
 def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:

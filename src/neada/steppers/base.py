@@ -144,8 +144,7 @@ class Stepper(Counted, ABC):
             self._accept()
         except FloatingPointError as error:
             if isinstance(error, tensors.NonFiniteGradient):
-                both = [p.detach() for p in self._players["x"] + self._players["y"]]
-                error.norm_sq = tensors.squared_norm(both, self.rowwise)
+                error.point = tensors.clone(self._players["x"] + self._players["y"])
             put_back(vars(self), attributes)
             put_back(vars(counters), counts)
             for undo in saved:
