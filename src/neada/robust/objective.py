@@ -86,6 +86,7 @@ class InputObjective(Counted, ABC):
     ) -> None:
         check_model(model)
         check_choice("batch_norm", batch_norm, ("frozen", "batch"))
+        check_choice("per_sample", per_sample, (True, False, None))
         self._is_default = y_optimizer is None
         y_optimizer = self._default_optimizer if y_optimizer is None else y_optimizer
         if not callable(y_optimizer):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
+from neada.checks import check_flags
 from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
 from neada.solve.minimax import check_arguments, minimax
@@ -408,5 +409,6 @@ def minimize(
         (True, [0.5, 0.5])
     """
     check_arguments(tol, max_calls, None, None, callback)
+    check_flags(progress=progress)
     problem = ConstrainedProblem(objective, inequality, equality, x0, x_set)
     return _Search(problem, tol, max_calls, callback, progress).run()
