@@ -127,6 +127,9 @@ def test_resuming_where_nothing_is_begins_and_says_so(
     assert capsys.readouterr().err == ""
 
 
+GROUP_ONCE = ["--objective", "group", "--method", "gdmax", "--inner-steps", "1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -137,7 +140,13 @@ def test_resuming_where_nothing_is_begins_and_says_so(
         (["--inner-steps", "3"], "--inner-steps 3 is for method 'gdmax', and not for 'neada'"),
         (["--objective", "wmr"], "did you mean 'wrm'?"),
         (["--eval-eps", "0.1;0.2"], "numbers with commas"),
+        (["--eval-eps", "0.1,,0.2"], "--eval-eps"),
+        (["--eval-eps", "0.1,"], "--eval-eps"),
         (["--eval-eps", "-1"], "at least 0"),
+        (
+            [*GROUP_ONCE, "--regularizer", "none", "--strength", "2"],
+            "--strength",
+        ),
         (["--max-calls", "0"], "--max-calls must be a whole number at least 1, got 0"),
         (["--gamma", "-2"], "--gamma must be a number greater than 0, got -2.0"),
         (["--method", "tiada", "--batch-norm", "frozen"], "'tiada' has none"),

@@ -127,7 +127,7 @@ def test_a_stronger_adversary_leaves_smaller_slopes(
     rows, labels = cancer
 
     def slope(gamma: float) -> float:
-        model = RobustClassifier(module, hidden=(8,), gamma=gamma, random_state=0).fit(rows, labels)
+        model = RobustClassifier(module, gamma=gamma, random_state=0).fit(rows, labels)
         inputs = torch.tensor(model.scaler_.transform(rows), requires_grad=True)
         logits = model.module_(inputs)
         (logits[:, 1] - logits[:, 0]).sum().backward()
@@ -135,6 +135,33 @@ def test_a_stronger_adversary_leaves_smaller_slopes(
         return inputs.grad.norm(dim=1).mean().item()
 
     assert slope(0.1) < 0.7 * slope(10.0)
+
+
+@pytest.mark.parametrize("estimator", [RobustClassifier, RobustRegressor])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"eps": 0.3},
+        {"norm": "l2"},
+        {"objective": "adversarial", "gamma": 0.5},
+        {"hidden": (8,)},
+        {"module": nn.Linear, "hidden": [8, 8]},
+        {"standardize": "no"},
+        {"verbose": "no"},
+    ],
+    ids=str,
+)
+def test_parameters_that_are_not_used_raise_in_fit(estimator: Any, parameters: Any) -> None:
+    rows, labels = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    model = clone(estimator(**parameters, max_iter=1))
+    with pytest.raises(ValueError, match=[*parameters][-1]):
+        model.fit(rows, labels)
+
+
+def test_groups_have_no_layers_without_an_mlp() -> None:
+    rows, labels = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    with pytest.raises(ValueError, match="hidden"):
+        GroupRobustClassifier(hidden=(8,)).fit(rows, labels)
 
 
 def test_a_seed_decides_and_the_global_generator_does_not_move() -> None:

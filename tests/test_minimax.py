@@ -142,6 +142,38 @@ def test_a_baseline_with_the_wrong_ratio_diverges_and_says_so() -> None:
     assert result.status is Status.DIVERGED
 
 
+@pytest.mark.parametrize("method", ["neada", "neada-adagrad"])
+@pytest.mark.parametrize("region", [sets.Box(-1e7, 1e7), sets.L2Ball(1e7)])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x, y: y.sum() - x.sum(),
+        lambda x, y: (x - 1e4).abs().sum() + y.sum(),
+        lambda x, y: x @ x + 1e7 * y.sum(),
+        lambda x, y: torch.where(x.abs() > 4e6, torch.nan, -(x**2)).sum() + y.sum(),
+    ],
+    ids=["linear", "kink", "steep", "nan"],
+)
+def test_players_in_bounded_sets_do_not_diverge(fun: object, region: sets.Set, method: str) -> None:
+    result = minimax(
+        fun, [0.5, 0.25], [0.1, 0.2], method=method, x_set=region, y_set=region, max_calls=2000
+    )
+    assert result.status is not Status.DIVERGED
+
+
+def test_rows_diverge_only_along_unbounded_directions() -> None:
+    high = torch.tensor([[1e8], [torch.inf], [1e8]], dtype=torch.float64)
+    start = [[0.5], [0.1], [0.3]]
+    result = minimax(
+        lambda x, y: torch.where(x.abs() > 1e7, torch.nan, -(x**2) - y**2).sum(1),
+        *(start, start),
+        x_set=sets.Box(-high, high),
+        rowwise=True,
+        max_calls=2000,
+    )
+    assert result.status.tolist() == [Status.NON_FINITE, Status.DIVERGED, Status.NON_FINITE]
+
+
 def test_a_callback_sees_every_step_and_may_end_the_solve() -> None:
     problem = problems.make("mccormick")
     seen = []

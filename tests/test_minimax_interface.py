@@ -14,6 +14,9 @@ import neada
 from neada import Players, Status, make_stepper, minimax, problems, sets
 from neada.solve import History
 
+BOX = sets.Box(-1.0, 1.0)
+ROWS = {"x0": np.zeros((2, 1)), "y0": np.zeros((2, 1)), "rowwise": True}
+
 
 def saddle(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return ((x - 1.0) ** 2).sum() + 2.0 * x.sum() * y.sum() - (y**2).sum()
@@ -274,6 +277,15 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
             "a method given as a function takes no options",
         ),
         ({"options": {"thta": 1.0}}, ValueError, "has no option 'thta'; did you mean 'theta'"),
+        ({"options": {"theta": 1e-3}, "noise": 0.1}, ValueError, "theta"),
+        ({"options": {"history": 5}, "noise": "own"}, ValueError, "history"),
+        ({"options": {"prox": 0.0}, "noise": 0.1}, ValueError, "prox"),
+        ({**ROWS, "options": {"prox": 0.1}}, ValueError, "prox"),
+        (
+            {**ROWS, "options": {"history": 5}, "x_set": BOX, "y_set": BOX},
+            ValueError,
+            "history",
+        ),
         ({"rowwise": "yes"}, ValueError, "rowwise must be one of True, False"),
         ({"progress": "x"}, ValueError, "progress must be one of True, False"),
         ({"x0": [1.0, [2.0, 3.0]]}, ValueError, "x0 is a list of lists of unequal lengths"),
@@ -395,3 +407,26 @@ def test_make_stepper_says_what_is_wrong(
 def test_it_works_where_gradients_are_off() -> None:
     with torch.no_grad():
         assert minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0).success
+
+
+@pytest.mark.parametrize(
+    ("options", "kwargs"),
+    [
+        ({"theta": 0.5}, {}),
+        ({"history": 1}, {}),
+        ({"prox": 0.1}, {}),
+        ({"theta": 0.5}, ROWS),
+        ({"history": 1}, ROWS),
+        ({"history": 1}, {**ROWS, "x_set": BOX}),
+    ],
+)
+def test_an_option_that_does_not_raise_has_an_effect(options: dict, kwargs: dict) -> None:
+    def fun(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        scale = torch.tensor([1.0, 5.0, 25.0], dtype=torch.float64)
+        value = x.cos() + scale * (x - 0.3) ** 2 + x * y - scale * (y - 0.1) ** 2 - 0.1 * y**4
+        return value.sum(1) if "rowwise" in kwargs else value.sum()
+
+    start = np.full((2, 3), 0.8) if "rowwise" in kwargs else np.full(3, 0.8)
+    kwargs = {**kwargs, "x0": start, "y0": start}
+    plain, changed = (minimax(fun, **kwargs, options=given) for given in ({}, options))
+    assert not np.array_equal(plain.x, changed.x) or not np.array_equal(plain.y, changed.y)

@@ -1,6 +1,7 @@
 """What every optimizer refuses: bad arguments, gradients, dtypes and missing values."""
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
@@ -22,6 +23,16 @@ def test_bad_arguments_are_named(case: Case, kwargs: dict[str, object], message:
     if name not in case.make.shared:
         with pytest.raises(ValueError, match=message):
             make(case, [{"params": [leaf(np.zeros(2))], **kwargs}])
+
+
+@every_case
+def test_flags_are_true_or_false(case: Case) -> None:
+    for name in ("maximize", "rowwise"):
+        if name in inspect.signature(case.make).parameters:
+            with pytest.raises(ValueError, match=name):
+                make(case, [leaf(np.zeros((2, 2)))], **{name: "no"})
+    with pytest.raises(ValueError, match="maximize"):
+        make(case, [{"params": [leaf(np.zeros((2, 2)))], "maximize": "no"}])
 
 
 @every_case

@@ -102,3 +102,56 @@ def test_a_wrong_call_is_one_sentence(
 def test_pairs_of_any_kind_are_bounds() -> None:
     for bounds in ((0.0, 1.0), [0, 1], torch.tensor([0.0, 1.0]), (torch.zeros(2), torch.ones(2))):
         assert wrm(bounds=bounds).bounds is not None
+
+
+X, Y = (torch.zeros(2, 2, requires_grad=True) for _ in range(2))
+
+
+def y_sgd(**options: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD([Y], lr=0.1, **options)
+
+
+FLAGS: dict[str, Callable[[Any], Any]] = {
+    "maximize": lambda flag: neada.Alternating(sgd(), y_sgd(maximize=flag)),
+    "maximize of x": lambda flag: neada.Alternating(y_sgd(maximize=flag), y_sgd(maximize=True)),
+    "maximize of a search": lambda flag: neada.optim.parameter_free_sgd(
+        lambda: X.sum(), [X], 10, maximize=flag
+    ),
+    "safe": lambda flag: neada.optim.Backtracking([X], safe=flag),
+    "rowwise": lambda flag: neada.TiAda([X], [Y], rowwise=flag),
+    "amsgrad": lambda flag: neada.TiAdaAdam([X], [Y], amsgrad=flag),
+    "deterministic": lambda flag: neada.NeAda(sgd(), y_sgd(maximize=True), deterministic=flag),
+    "stochastic": lambda flag: neada.make_stepper(
+        "neada", neada.Players([X], [Y], stochastic=flag)
+    ),
+    "per_sample": lambda flag: sets.L2Ball(1.0, per_sample=flag),
+    "per_sample of a cube": lambda flag: sets.LinfBall(1.0, per_sample=flag),
+    "per_sample of a simplex": lambda flag: sets.Simplex(per_sample=flag),
+    "per_sample of an objective": lambda flag: wrm(per_sample=flag),
+    "fold": lambda flag: neada.inner.InnerOptions(fold=flag),
+    "reuse_last": lambda flag: neada.inner.InnerOptions(reuse_last=flag),
+    "shuffle": lambda flag: data.Batches(INPUTS, TARGETS, 2, shuffle=flag),
+    "drop_last": lambda flag: data.Batches(INPUTS, TARGETS, 2, drop_last=flag),
+    "download": lambda flag: data.load("synthetic", download=flag),
+    "resume": lambda flag: train(CONFIG, resume=flag),
+    "overwrite": lambda flag: train(CONFIG, overwrite=flag),
+    "tensorboard": lambda flag: train(CONFIG, tensorboard=flag),
+    "progress": lambda flag: neada.minimize(lambda x: x @ x, [1.0], progress=flag),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_is_true_or_false(name: str) -> None:
+    with pytest.raises(ValueError, match=name.split(maxsplit=1)[0]):
+        FLAGS[name]("no")
+
+
+def test_a_mask_is_no_list_of_groups() -> None:
+    objective = robust.GroupDRO(MODEL, LOSS, 2)
+    with pytest.raises(ValueError, match="groups"):
+        objective.step(sgd(), INPUTS, TARGETS, TARGETS == 1)
+
+
+def test_a_strength_needs_a_regularizer() -> None:
+    with pytest.raises(ValueError, match="strength"):
+        robust.GroupDRO(MODEL, LOSS, 2, regularizer=None, strength=2.0)

@@ -348,6 +348,11 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
         kept.get(torch.tensor([3, -1]))
     with pytest.raises(TypeError, match="tensor of whole numbers"):
         kept.get(torch.tensor([3.0]))
+    for wrong in (torch.tensor([True, False]), torch.tensor([1j])):
+        with pytest.raises(TypeError, match="ids"):
+            kept.get(wrong)
+        with pytest.raises(TypeError, match="ids"):
+            kept.put(wrong, torch.zeros(len(wrong), *SHAPE))
     with pytest.raises(ValueError, match=r"shape \(2, 2\), but 2 samples of shape \(2, 3\)"):
         kept.put(torch.tensor([3, 4]), torch.zeros(2, 2))
     with pytest.raises(ValueError, match="dtype must be torch.float32"):

@@ -1,5 +1,6 @@
 """Every stepper in one table: numpy references, resuming, counters, refusals, budgets."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
 import references as ref
-from neada import constrain, sets, steppers
+from neada import Players, constrain, make_stepper, methods, sets, steppers
 from neada.inner import BudgetExhausted, InnerOptions
 from neada.optim import (
     LBFGS,
@@ -406,3 +407,29 @@ def test_a_gradient_penalty_in_the_closure_is_differentiated(kind: str) -> None:
         twice = (0.5 + LX * ahead[1], 3.0 + LY * slope_y(*ahead))
         expected = twice if kind == "extragradient" else ahead
     np.testing.assert_allclose([x.item(), y.item()], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("y_set", [None, sets.L2Ball(0.4)])
+@pytest.mark.parametrize("name", [*(info.name for info in methods()), "neada with prox"])
+def test_every_method_resumes_bit_for_bit(name: str, y_set: sets.Set | None) -> None:
+    method, _, prox = name.partition(" with ")
+
+    def players(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, steppers.Stepper]:
+        x, y = x.detach().clone().requires_grad_(), y.detach().clone().requires_grad_()
+        options = {"prox": 0.3} if prox else {}
+        return x, y, make_stepper(method, Players([x], [y], y_set=y_set, tol=1e-12), options)
+
+    def run(x: Tensor, y: Tensor, stepper: steppers.Stepper, num_steps: int) -> None:
+        for _ in range(num_steps):
+            stepper.step(lambda: game(x, y) + 0.3 * x @ x)
+
+    for num_before in (0, 1, 4):
+        first = players(torch.tensor(X0), torch.tensor(Y0))
+        run(*first, num_before)
+        state = copy.deepcopy(first[2].state_dict())
+        second = players(*first[:2])
+        run(*first, 6)
+        second[2].load_state_dict(state)
+        run(*second, 6)
+        assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+        assert first[2].total_calls == second[2].total_calls

@@ -33,6 +33,7 @@ __all__ = [
     "dot",
     "drop_cached_casts",
     "interpolate_",
+    "is_whole",
     "negative",
     "raise_non_finite",
     "row_sums",
@@ -64,12 +65,18 @@ class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
 
     Attributes:
         rows: A flag for every row, true where that was so; None if it is not known.
-        norm_sq: The squared norm of both players where a stepper met it, before they went back;
-            one per row if there are rows, None if it is not known.
+        point: The tensors of x, then those of y, where a stepper met it, before they went back;
+            None if it is not known.
     """
 
     rows: Tensor | None = None
-    norm_sq: Scalar | None = None
+    point: list[Tensor] | None = None
+
+
+def is_whole(tensor: Tensor) -> bool:
+    """Whether the dtype is that of whole numbers; bool is not: a mask is no list of indices."""
+    is_real = not (tensor.is_floating_point() or tensor.is_complex())
+    return is_real and tensor.dtype != torch.bool
 
 
 def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:

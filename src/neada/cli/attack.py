@@ -78,8 +78,8 @@ def _add_part_options(parser: Parser) -> None:
 
 
 def _attack(args: argparse.Namespace) -> int:
-    names = [name.strip() for name in args.attack.split(",") if name.strip()]
-    for name in names or [args.attack]:
+    names = [name.strip() for name in args.attack.split(",")]
+    for name in names:
         check_choice("--attack", name, tables.ATTACKS)
     for flag, option in (("--steps", "num_steps"), ("--restarts", "num_restarts")):
         takers = [name for name, entry in tables.ATTACKS.items() if option in entry.options]

@@ -18,6 +18,7 @@ from neada.checks import check_choice, check_origin, check_pair
 from neada.folding import folded
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult
 from neada.optim.base import PlayerOptimizer
+from neada.optim.constrain import constraints
 from neada.robust.problem import (
     BatchNorm,
     Bounds,
@@ -85,6 +86,7 @@ class InputObjective(Counted, ABC):
     ) -> None:
         check_model(model)
         check_choice("batch_norm", batch_norm, ("frozen", "batch"))
+        check_choice("per_sample", per_sample, (True, False, None))
         self._is_default = y_optimizer is None
         y_optimizer = self._default_optimizer if y_optimizer is None else y_optimizer
         if not callable(y_optimizer):
@@ -203,6 +205,7 @@ class InputObjective(Counted, ABC):
             NonFiniteGradient: The loss or a gradient is not finite; nothing was changed.
         """
         check_descends(x_optimizer)
+        constraints(x_optimizer)  # takes up sets in the groups
         params = checked_parameters(x_optimizer, [self.model, self.loss_function])
         with self.transaction() as buffers:
             if self._all_but_last is not None:

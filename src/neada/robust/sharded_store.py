@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neada import distributed
-from neada.robust.store import PerturbationStore
+from neada.robust.store import PerturbationStore, check_ids
 
 __all__ = ["ShardedStore"]
 
@@ -204,6 +204,7 @@ class ShardedStore(PerturbationStore):
 
         Before rows are exchanged the ranks agree that none of them has met an error.
         """
+        check_ids(ids)
         ids = ids.detach().to("cpu", torch.int64)
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._all_samples:
             raise ValueError(

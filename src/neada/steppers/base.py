@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from neada import distributed, tensors
-from neada.checks import check_origin
+from neada.checks import check_flags, check_origin
 from neada.inner import Counted, Counters, Player, backward
 from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
 from neada.sets import Set
@@ -94,6 +94,7 @@ class Stepper(Counted, ABC):
         y_groups: Groups,
         rowwise: bool,
     ) -> None:
+        check_flags(rowwise=rowwise)
         self._groups: dict[str, Groups] = {}
         self._players: dict[str, list[Tensor]] = {}
         self._has_set: dict[str, bool] = {}
@@ -144,8 +145,7 @@ class Stepper(Counted, ABC):
             self._accept()
         except FloatingPointError as error:
             if isinstance(error, tensors.NonFiniteGradient):
-                both = [p.detach() for p in self._players["x"] + self._players["y"]]
-                error.norm_sq = tensors.squared_norm(both, self.rowwise)
+                error.point = tensors.clone(self._players["x"] + self._players["y"])
             put_back(vars(self), attributes)
             put_back(vars(counters), counts)
             for undo in saved:

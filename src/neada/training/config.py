@@ -69,10 +69,8 @@ class Option(NamedTuple):
         """What somebody typed, checked; a sentence about it speaks of the flag."""
         value: Any = text
         with contextlib.suppress(ValueError):
-            if self.kind is tuple:
-                value = tuple(float(part) for part in text.split(",") if part.strip()) or text
-            else:
-                value = self.kind(text)
+            several = self.kind is tuple
+            value = tuple(map(float, text.split(","))) if several else self.kind(text)
         self._replace(name=self.flag).check(value)
         return value
 
@@ -383,6 +381,11 @@ class TrainConfig(  # dataclasses list the fields of the last base first
             raise ValueError(
                 "without a regularizer the worst mixture is a single group, so y moves once per "
                 "batch: use method='gdmax' with inner_steps=1, method='tiada', or regularizer='kl'"
+            )
+        if self.regularizer == "none" and self.strength != _OPTIONS["strength"].default:
+            raise ValueError(
+                f"strength={self.strength:g} is the factor of a regularizer, and there is none "
+                "with regularizer='none': leave it out"
             )
         if self.stop == "released" and self.per_sample:
             raise ValueError("stop='released' looks at the whole batch: leave out per_sample=True")

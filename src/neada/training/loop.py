@@ -16,7 +16,7 @@ from torch import nn
 from neada import data as datasets
 from neada import devices, distributed, models, tables
 from neada.attacks.gradient import evaluating
-from neada.checks import check_number, check_path, shown
+from neada.checks import check_flags, check_number, check_path, shown
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
@@ -110,6 +110,7 @@ def train(
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
     check_number("checkpoint_seconds", checkpoint_seconds, most=math.inf)
+    check_flags(resume=resume, overwrite=overwrite, tensorboard=tensorboard)
     folder = None if folder is None else check_path("folder", folder)
     if config.warm_start == "disk" and folder is None:
         raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
