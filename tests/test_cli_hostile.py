@@ -141,7 +141,7 @@ def test_a_reproduction_with_an_odd_config_is_run_again(
         (["attack", LONG], "RUN is too long"),
         (["certify", 128 * "ä"], "RUN is too long"),
         (["data", "digits", "--sheet", f"{LONG}.png"], "--sheet is too long"),
-        (["data", "digits", "--sheet", f"{LONG[:245]}.png"], "--sheet takes names of at most 240"),
+        (["data", "digits", "--sheet", f"{LONG[:245]}.png"], "--sheet takes names of at most 235"),
         (["solve", "mccormick", "--plot", f"{LONG}.png"], "--plot is too long"),
         (["solve", "mccormick", "--plot", f"{LONG[:245]}.png"], "--plot takes names of at most"),
         (

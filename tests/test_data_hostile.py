@@ -507,7 +507,7 @@ def test_a_download_that_drips_ends_in_time(mirror, cache, monkeypatch) -> None:
 def test_a_download_removes_what_a_killed_one_left(mirror, cache, monkeypatch) -> None:
     use_mirrors(monkeypatch, f"{mirror}/good/")
     cache.mkdir(parents=True)
-    (cache / ".train-images-idx3-ubyte.gz.0123abcd").touch()
+    (cache / ".train-images-idx3-ubyte.gz.0123abcd.neada-tmp").touch()
     data.load("mnist", download=True)
     assert sorted(path.name for path in cache.iterdir()) == sorted(f"{name}.gz" for name in FILES)
 

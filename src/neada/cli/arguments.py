@@ -32,7 +32,7 @@ __all__ = [
 
 
 _LONGEST = 1000
-_LONGEST_FILE = 240  # of 255, since a draft has a longer name than its file
+_LONGEST_FILE = 235  # of 255, since the temporary file has a longer name
 
 
 def complain(sentence: str) -> None:
