@@ -186,7 +186,7 @@ def test_names_that_just_fit_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    name = f"{LONG[:236]}.png"
+    name = f"{LONG[:231]}.png"
     assert main(["data", "digits", "--sheet", f"{LONG[:255]}/{name}"]) == 0
     assert os.listdir(LONG[:255]) == [name]
 

@@ -651,7 +651,6 @@ def test_a_tensorboard_log_on_a_full_disk_warns_once(
         ({"eval_eps": 0.1}, "eval_eps must be numbers with commas between"),
         ({"seed": -1}, "seed must be a whole number at least 0"),
         ({"seed": 2**63}, "seed must be a whole number at least 0 and at most"),
-        ({"download": "yes"}, "download must be True or False, got 'yes'"),
         ({"data_folder": 3}, "data_folder must be text, got 3"),
         ({"method": "tiada", "batch_norm": "frozen"}, "batch_norm='frozen' .* about an inner loop"),
         ({"method": "tiada", "per_sample": True}, "per_sample=True is for method 'neada' or"),

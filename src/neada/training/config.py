@@ -22,6 +22,7 @@ __all__ = [
     "LENGTH",
     "OF_THE_MACHINE",
     "ON_RESUME",
+    "RETIRED",
     "DataOptions",
     "Option",
     "TrainConfig",
@@ -161,7 +162,6 @@ class DataOptions:
     )
     data_folder: str | None = option(None, "where the files of mnist or fashion-mnist are")
     data_seed: int = option(0, "seed of random data and splits", least=0)
-    download: bool = option(False, "allow to download missing data")
     model: str = option(
         "auto", "the network; auto is the usual one of the data", choices=("auto", *tables.MODELS)
     )
@@ -304,6 +304,9 @@ class MachineOptions:
     threads: int | None = option(None, "threads of torch (default: as they are)", most=1024)
 
 
+RETIRED = ("download",)
+"""Fields in the `config.json` of earlier versions; a saved run does not permit downloads."""
+
 LENGTH = ("max_calls", "epochs")
 """Fields that say when a run ends."""
 
@@ -427,9 +430,14 @@ class TrainConfig(  # dataclasses list the fields of the last base first
     def from_dict(cls, fields: Mapping[str, Any]) -> "TrainConfig":
         """A config from what `dataclasses.asdict` made of one, and JSON of that.
 
+        Fields of earlier versions that no longer have a meaning (`RETIRED`) are ignored.
+
         Raises:
             ValueError: There are fields that no config has.
         """
+        fields = {**fields}
+        for name in RETIRED:
+            fields.pop(name, None)
         unknown = set(fields) - set(_OPTIONS)
         if unknown:
             names = printable(", ".join(sorted(unknown)))

@@ -63,6 +63,7 @@ def train(
     progress: bool | Callable[[Progress], None] = False,
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
+    download: bool = False,
 ) -> TrainResult:
     """Train a model robustly, as a config says.
 
@@ -92,6 +93,8 @@ def train(
             called after every step.
         checkpoint_seconds: The longest time between checkpoints.
         tensorboard: Write the metrics for TensorBoard too (the extra `tensorboard`).
+        download: Whether ``config.data`` may be downloaded if it is missing, as in
+            `neada.data.load`. It is not part of the run: pass it again to resume.
 
     Returns:
         The model, the metrics, and how it ended.
@@ -116,7 +119,8 @@ def train(
     device = devices.choose(config.device)
     with ranks.met(device), _own_threads(config.threads):
         config = ranks.of_first(config)
-        data = ranks.first_then_others(partial(load_data, config)) if data is None else data
+        if data is None:
+            data = ranks.first_then_others(partial(load_data, config, download=download))
         model = make_model(config, data) if model is None else model
         model.to(device)
         with (
@@ -387,10 +391,10 @@ class _Training:
         return max(parts)
 
 
-def load_data(config: TrainConfig) -> Dataset:
-    """The data that a config speaks of."""
+def load_data(config: TrainConfig, *, download: bool = False) -> Dataset:
+    """The data that a config speaks of; they are downloaded only if the caller allows it."""
     return datasets.load(
-        config.data, folder=config.data_folder, seed=config.data_seed, download=config.download
+        config.data, folder=config.data_folder, seed=config.data_seed, download=download
     )
 
 
@@ -442,6 +446,7 @@ def open_run(
     model: nn.Module | None = None,
     data: Dataset | None = None,
     device: str = "cpu",
+    download: bool = False,
 ) -> TrainedRun:
     """Open a folder that `train` wrote.
 
@@ -450,6 +455,7 @@ def open_run(
         model: A network to load the weights into, if it was one's own.
         data: The data, if they were one's own; or others with such inputs and as many classes.
         device: Where the model is put, as in `TrainConfig`.
+        download: Whether the data of the run may be downloaded if they are missing.
 
     Raises:
         ValueError: The folder holds no training run, or none with a checkpoint; or the data do not
@@ -469,7 +475,7 @@ def open_run(
     with fitting(path):
         check_fields(state)
         check_config(run, state)
-    data = load_data(config) if data is None else data
+    data = load_data(config, download=download) if data is None else data
     if data.fingerprint() != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     _check_fit(folder, state, data)
