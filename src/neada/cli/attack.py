@@ -204,7 +204,7 @@ def _certify(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
     """The run, and the samples to look at."""
     from neada import devices
-    from neada.training.evaluation import chunks
+    from neada.training.evaluation import Chunks
 
     with plain_warnings(), refusals(vars(args)):
         data = _own_data(args)
@@ -216,7 +216,7 @@ def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Ten
     check_choice("--part", args.part, run.data.splits)
     device = devices.of_module(run.model)
     inputs, targets = (part[: args.samples].to(device) for part in run.data.splits[args.part])
-    return run, list(chunks(inputs, targets))
+    return run, list(Chunks(inputs, targets, device))
 
 
 def _own_data(args: argparse.Namespace) -> "Dataset | None":

@@ -47,6 +47,7 @@ class Option(NamedTuple):
         optional: Whether it may be None.
         choices: What a str may be; empty for anything.
         or_file: How a name ends that is none of the choices but the path of a file.
+        or_word: A word that may be given instead of a number.
         least: The smallest number that is allowed; None for at least 1, or anything above 0.
         most: The largest one.
     """
@@ -58,6 +59,7 @@ class Option(NamedTuple):
     optional: bool = False
     choices: Collection[str] = ()
     or_file: str | None = None
+    or_word: str | None = None
     least: float | None = None
     most: float | None = None
 
@@ -80,6 +82,12 @@ class Option(NamedTuple):
     def check(self, value: object) -> None:
         """Raise ValueError, with a sentence, for what the field cannot be."""
         if value is None and self.optional:
+            return
+        if self.or_word is not None and isinstance(value, str):
+            if value != self.or_word:
+                raise ValueError(
+                    f"{self.name} must be a whole number or {self.or_word!r}, got {shown(value)}"
+                )
             return
         if self.choices:
             ending = isinstance(value, str) and self.or_file
@@ -122,11 +130,12 @@ def option(
     *,
     choices: Collection[str] = (),
     or_file: str | None = None,
+    or_word: str | None = None,
     least: float | None = None,
     most: float | None = None,
 ) -> Any:
     """A field of a config, see `Option`; what it may be is in its annotation too."""
-    facts = {"words": words, "choices": choices, "or_file": or_file}
+    facts = {"words": words, "choices": choices, "or_file": or_file, "or_word": or_word}
     return dataclasses.field(default=default, metadata={**facts, "least": least, "most": most})
 
 
@@ -139,7 +148,7 @@ def _option_of(field: "dataclasses.Field[Any]") -> Option:
     facts = dict(field.metadata)
     union = get_origin(field.type) in (Union, UnionType)
     kinds = get_args(field.type) if union else (field.type,)
-    (kind,) = (kind for kind in kinds if kind is not NoneType)
+    kind = kinds[0]
     if get_origin(kind) is Literal:
         facts["choices"], kind = get_args(kind), str
     kind = get_origin(kind) or kind
@@ -279,8 +288,12 @@ class EvaluationOptions:
     eval_eps: tuple[float, ...] = option((0.02, 0.05, 0.1), "sizes of the attacks", least=0)
     eval_norm: Literal["linf", "l2"] = option("linf", "the norm of the attacks")
     eval_clip: bool = option(True, "keep attacked inputs in the valid range of the data")
-    eval_samples: int | None = option(
-        1000, "samples of each part in evaluations; at the end all are looked at as well"
+    eval_samples: int | None = option(1000, "samples of each part of the data in evaluations")
+    final_samples: int | str | None = option(
+        None,
+        "samples of each part in one more evaluation at the end, a number or all (default: no such "
+        "evaluation)",
+        or_word="all",
     )
 
 
@@ -344,7 +357,7 @@ class TrainConfig(  # dataclasses list the fields of the last base first
         for known in _OPTIONS.values():
             value = getattr(self, known.name)
             known.check(value)
-            if value is not None and known.kind in (int, float):
+            if value not in (None, known.or_word) and known.kind in (int, float):
                 # Plain numbers, as JSON has them: not those of numpy.
                 object.__setattr__(self, known.name, known.kind(value))
         object.__setattr__(self, "eval_eps", tuple(map(float, self.eval_eps)))

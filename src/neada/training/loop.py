@@ -89,8 +89,8 @@ def train(
         overwrite: Replace the run in the folder.
         model: A network of one's own instead of ``config.model``; it is trained in place.
         data: Data of one's own instead of ``config.data``.
-        progress: True shows a bar, on a terminal and in a notebook (the extra `cli`); a function is
-            called after every step.
+        progress: True shows a bar on a terminal and in a notebook (the extra `cli`), and elsewhere
+            writes a line to stderr every 30 seconds; a function is called after every step.
         checkpoint_seconds: The longest time between checkpoints.
         tensorboard: Write the metrics for TensorBoard too (the extra `tensorboard`).
         download: Whether ``config.data`` may be downloaded if it is missing, as in
@@ -131,10 +131,10 @@ def train(
             ) as record,
         ):
             run = _Training(config, folder, model, data, device, record)
-            if callable(progress):
-                return run.go_on(stop, progress, checkpoint_seconds)
-            with progress_bar(progress and distributed.rank() == 0) as show:
-                result = run.go_on(stop, lambda at: show(at.part, at.words), checkpoint_seconds)
+            shown_here = not callable(progress) and progress and distributed.rank() == 0
+            with progress_bar(shown_here) as show:
+                tell = progress if callable(progress) else lambda at: show(at.part, at.words)
+                result = run.go_on(stop, tell, checkpoint_seconds, show)
                 if result.status is TrainStatus.FINISHED:
                     show(1.0, "done")
             return result
@@ -260,9 +260,13 @@ class _Training:
             torch.set_num_threads(saved["threads"])
 
     def go_on(
-        self, stop: Stop, progress: Callable[[Progress], None], checkpoint_seconds: float
+        self,
+        stop: Stop,
+        progress: Callable[[Progress], None],
+        checkpoint_seconds: float,
+        show: Callable[[float, str], None],
     ) -> TrainResult:
-        """Train to the end, or until somebody asks to stop."""
+        """Train to the end, or until somebody asks to stop; `show` reports evaluations."""
         game, batches, record = self.game, self.batches, self.record
         first_part = self._part()
         began = time.perf_counter()
@@ -284,8 +288,14 @@ class _Training:
                 if done or self.rows_due.is_due(*at) or self.evaluations_due.is_due(*at):
                     found: list[dict[str, float]] = []
                     if done or self.evaluations_due.is_due(*at):
+
+                        def tell(share: float, words: str, part: float = part) -> None:
+                            show(part, f"evaluation: {words} {share:.0%}")
+
                         with contextlib.suppress(Interrupted), self._autocast():
-                            found = evaluations(self.config, self.model, self.data, done, stop)
+                            found = evaluations(
+                                self.config, self.model, self.data, done, stop, tell
+                            )
                             accuracy = found[-1]["test_clean"]
                     if not stop.asked or found:
                         self._write_row(found)
