@@ -13,6 +13,7 @@ from campaigns import reproductions, trainings
 from campaigns.disk import Mode
 from campaigns.trainings import command
 from campaigns.trials import Ended, Tally, words
+from neada import files
 
 __all__ = ["run"]
 
@@ -20,7 +21,7 @@ _PLAN = {"short": (1, 1, 1), "full": (None, 15, 15)}
 """Of every command: kills at operations (None for each), at random moments, SIGTERMs."""
 _CALLS = 16
 """Enough for a store to write journals into its file several times."""
-_LEFT = f".*.{8 * '[0-9a-f]'}"
+_LEFT = files.draft_pattern("*")
 
 
 class Trial(NamedTuple):

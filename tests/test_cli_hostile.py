@@ -141,7 +141,7 @@ def test_a_reproduction_with_an_odd_config_is_run_again(
         (["attack", LONG], "RUN is too long"),
         (["certify", 128 * "ä"], "RUN is too long"),
         (["data", "digits", "--sheet", f"{LONG}.png"], "--sheet is too long"),
-        (["data", "digits", "--sheet", f"{LONG[:245]}.png"], "--sheet takes names of at most 240"),
+        (["data", "digits", "--sheet", f"{LONG[:245]}.png"], "--sheet takes names of at most 235"),
         (["solve", "mccormick", "--plot", f"{LONG}.png"], "--plot is too long"),
         (["solve", "mccormick", "--plot", f"{LONG[:245]}.png"], "--plot takes names of at most"),
         (
@@ -186,7 +186,7 @@ def test_names_that_just_fit_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    name = f"{LONG[:236]}.png"
+    name = f"{LONG[:231]}.png"
     assert main(["data", "digits", "--sheet", f"{LONG[:255]}/{name}"]) == 0
     assert os.listdir(LONG[:255]) == [name]
 

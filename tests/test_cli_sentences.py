@@ -37,7 +37,7 @@ COMMANDS = [
     ("train --out {run} --resume --random-start", "was started without it"),
     ("train --out {run} --resume --data-folder /x", "--data-folder /x is given"),
     ("train --data synthetic --resume --lr-x 0.1", "--lr-x 0.1 is given"),
-    ("attack {run} --data mnist", "with `neada data NAME --download`"),
+    ("attack {run} --data mnist", "with --download"),
     ("attack {run} --device tpu", "--device 'tpu'"),
     ("attack {run} --attack pgd --steps 0", "--steps must be"),
     ("attack {run} --attack fgsm,,pgd", "--attack"),

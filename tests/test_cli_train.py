@@ -27,6 +27,7 @@ SYNTHETIC = [
     ),
     *("--method", "gdmax", "--inner-steps", "2", "--y-optimizer", "adam"),
     *("--lr-y", "0.05"),
+    *("--final-samples", "all"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

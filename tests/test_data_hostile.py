@@ -5,7 +5,9 @@ import gzip
 import hashlib
 import http.server
 import io
+import json
 import os
+import shutil
 import threading
 import time
 import tracemalloc
@@ -21,10 +23,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neada import data, files
+from neada.cli import main
 from neada.data import DataError
 from neada.data import sources as mnist_module
 from neada.data.readers import read_idx
 from neada.files import DownloadError, download
+from neada.runs import Checkpoints, Run
+from neada.training.config import LENGTH
 
 IMAGES = bytes([0, 0, 8, 3, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(range(24))
 LABELS = bytes([0, 0, 8, 1, 0, 0, 0, 6]) + bytes([0, 1, 2, 3, 4, 9])
@@ -435,6 +440,35 @@ def test_a_failed_download_leaves_nothing(folder, sentence, mirror, cache, monke
     assert not cache.exists() or list(cache.iterdir()) == []
 
 
+def test_only_this_command_allows_a_download(mirror, cache, monkeypatch, tmp_path, capsys) -> None:
+    use_mirrors(monkeypatch, f"{mirror}/good/")
+    run = str(tmp_path / "run")
+    train = ["train", "--data", "mnist", "--model", "mlp", "--max-calls", "4", "--out", run, "-q"]
+    assert main([*train, "--download"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert "download" not in config
+
+    # A run folder of an earlier version, or of somebody else, in which the field is true.
+    folder = Run(tmp_path / "run", may_change=LENGTH)
+    state = Checkpoints(folder.folder).load()
+    folder.write_config({**config, "download": True})
+    state["mark"]["config_sha256"] = folder.mark()["config_sha256"]
+    Checkpoints(folder.folder).save(state)
+    shutil.rmtree(cache)
+    opened: list[object] = []
+    resume = ["train", "--out", run, "--resume", "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "download", lambda *arguments: opened.append(arguments))
+        for command in (resume, [*resume, "--max-calls", "8"], ["attack", run], ["certify", run]):
+            capsys.readouterr()
+            assert main(command) == 2
+            assert "--download" in capsys.readouterr().err
+    assert opened == []
+    assert main([*resume, "--download"]) == 0
+    shutil.rmtree(cache)
+    assert main(["attack", run, "--download"]) == 0
+
+
 def test_only_what_is_missing_is_downloaded(mirror, cache, monkeypatch) -> None:
     use_mirrors(monkeypatch, f"{mirror}/good/")
     data.load("mnist", download=True)
@@ -507,7 +541,7 @@ def test_a_download_that_drips_ends_in_time(mirror, cache, monkeypatch) -> None:
 def test_a_download_removes_what_a_killed_one_left(mirror, cache, monkeypatch) -> None:
     use_mirrors(monkeypatch, f"{mirror}/good/")
     cache.mkdir(parents=True)
-    (cache / ".train-images-idx3-ubyte.gz.0123abcd").touch()
+    (cache / ".train-images-idx3-ubyte.gz.0123abcd.neada-tmp").touch()
     data.load("mnist", download=True)
     assert sorted(path.name for path in cache.iterdir()) == sorted(f"{name}.gz" for name in FILES)
 

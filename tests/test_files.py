@@ -183,12 +183,18 @@ def test_the_lock_writes_through_no_link(tmp_path: Path) -> None:
 
 
 def test_only_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
-    for name in (".config.json.0123abcd", ".config.json", ".a.longer-word", "plain.0123abcd"):
+    draft = ".config.json.0123abcd.neada-tmp"
+    others = [
+        *(".config.json", ".config.json.0123abcd", ".config.json.bak.neada-tmp"),
+        *(".bashrc.20241117", ".other.json.0123abcd.neada-tmp", "config.json.0123abcd.neada-tmp"),
+    ]
+    for name in (draft, *others):
         (tmp_path / name).touch()
-    (tmp_path / ".folder.0123abcd").mkdir()
-    files.remove_drafts(tmp_path)
-    left = [".a.longer-word", ".config.json", ".folder.0123abcd", "plain.0123abcd"]
-    assert sorted(os.listdir(tmp_path)) == left
+    files.remove_drafts(tmp_path, ["config.json"])
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+    (tmp_path / draft).mkdir()
+    files.remove_drafts(tmp_path, ["config.json"])
+    assert (tmp_path / draft).is_dir()
 
 
 # JSON that nobody should have to trust.

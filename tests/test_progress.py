@@ -3,10 +3,13 @@
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import neada
+from neada import progress
+from neada.cli import main
 from neada.progress import progress_bar
 from neada.training import TrainConfig, train
 
@@ -44,6 +47,41 @@ def test_training_shows_a_bar(
 
 def test_where_nobody_looks_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     train(CONFIG, progress=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_terminal_there_is_a_line_every_30_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    times = iter([0.0, 1.0, 29.9, 30.5, 31.0, 60.4, 60.5, 200.0])
+    with progress_bar(clock=lambda: next(times)) as show:
+        for number in range(1, 8):
+            show(number / 10, f"step {number}")
+    lines = capsys.readouterr().err.splitlines()
+    assert ["step 3" in lines[0], "step 6" in lines[1], "step 7" in lines[2]] == 3 * [True]
+    assert len(lines) == 3 and "60%" in lines[1]
+    with progress_bar(wanted=False, clock=lambda: 100.0 * len(lines)) as show:
+        show(0.5, "half")
+    assert capsys.readouterr().err == ""
+
+
+def test_long_commands_write_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
+    run, runs = str(tmp_path / "run"), str(tmp_path / "runs")
+    train = ["train", "--data", "synthetic", "--max-calls", "10", "--eval-samples", "250"]
+    commands = {
+        "loss": [*train, "--out", run],
+        "evaluation": [*train, "--out", run, "--overwrite"],
+        "pgd": ["attack", run, "--attack", "pgd", "--samples", "200"],
+        "lemma": ["reproduce", "lemma", "--out", runs, "--jobs", "1"],
+    }
+    for keyword, command in commands.items():
+        assert main(command) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if keyword in line], keyword
+    assert main([*train, "--out", run, "--overwrite", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada.inner import InnerOptions
-from neada.robust import WRM, PerturbationStore, journal
+from neada.robust import WRM, PerturbationStore, ShardedStore, journal
 from neada.robust.store import PerturbationStore as Store
 from neada.stopping import FixedSteps
 
@@ -406,3 +406,20 @@ def test_a_stored_start_is_put_into_the_box() -> None:
     robust = WRM(model, functional.cross_entropy, 1.0, store=kept, **options)
     worst = robust.perturb(torch.rand(2, 3), torch.tensor([0, 1]), ids=torch.arange(2))
     assert torch.equal(worst.inputs, torch.ones(2, 3))
+
+
+def test_taking_over_from_other_ranks_removes_only_files_of_the_store(tmp_path: Path) -> None:
+    stem = tmp_path / "store.npy"
+    for rank in range(2):
+        shard = PerturbationStore(NUM // 2, SHAPE, path=tmp_path / f"store-{rank}-of-2.npy")
+        shard.put(torch.arange(NUM // 2), rows(rank, NUM // 2))
+        shard.commit()
+    kept = {"store.npy.bak", "store-mine.npy", "storeroom.npy.gz"}
+    for name in kept:
+        (tmp_path / name).write_text("mine")
+    store = ShardedStore(NUM, SHAPE, path=stem)
+    store.load_state_dict({"generations": [1, 1]})
+    assert torch.equal(store.get(torch.arange(NUM))[::2], rows(0, NUM // 2))
+    store.tidy()
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {*kept, "store.npy", "store.npy.sums", "store.npy.1.journal"}

@@ -78,6 +78,33 @@ def test_force_runs_everything_again(toy: Any, tmp_path: Path) -> None:
     assert reproduce(["toy"], "quick", tmp_path, overwrite=True).num_run == 4
 
 
+def test_files_of_the_user_are_left_alone(toy: Any, tmp_path: Path) -> None:
+    kept = [tmp_path / ".bashrc.20241117", tmp_path / "toy" / ".figure.png.0123abcd"]
+    kept.append(run_folder(tmp_path, "toy", toy.configs("quick")[0]) / ".notes.20241117")
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    reproduce(["toy"], "quick", tmp_path)
+    reproduce(["toy"], "quick", tmp_path, overwrite=True)
+    assert all(path.exists() for path in kept)
+
+
+@pytest.mark.parametrize("name", ["report.html", "claims.json", "toy/figure.png"])
+def test_a_report_replaces_only_files_of_a_reproduction(
+    toy: Any, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(ValueError, match="reproduction"):
+        reproduce(["toy"], "quick", tmp_path, overwrite=True)
+    path.unlink()
+    reproduce(["toy"], "quick", tmp_path)
+    path.write_text("an earlier report")
+    (tmp_path / tables.REQUEST_FILE).unlink()  # as the error about a damaged one advises
+    reproduce(["toy"], "quick", tmp_path)
+
+
 def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
     reproduce(["toy"], "quick", tmp_path, seeds=1)
     assert reproduce(["toy"], "quick", tmp_path, seeds=2).num_run == 4

@@ -243,6 +243,23 @@ def test_evaluations_are_those_of_the_attacks() -> None:
         assert result.accuracies[f"{name}_0.3"] == expected.attacked[0.3]
 
 
+@pytest.mark.parametrize(("final_samples", "last"), [(None, 7), ("all", 30), (9, 9), (7, 7)])
+def test_eval_samples_limit_every_evaluation_but_one_that_is_asked_for(
+    final_samples: int | str | None, last: int
+) -> None:
+    asked = config(eval_every=60, eval_samples=7, final_samples=final_samples)
+    result = train(asked, data=tiny_data())
+    sizes = [row["eval_samples"] for row in result.rows if "eval_samples" in row]
+    assert sizes[-1] == last and set(sizes) == {7, last}
+    assert sizes.count(last) == (len(sizes) if last == 7 else 1)
+
+
+@pytest.mark.parametrize("final_samples", ["some", 0, 1.5, True])
+def test_other_numbers_of_final_samples_are_refused(final_samples: Any) -> None:
+    with pytest.raises(ValueError, match="final_samples"):
+        config(final_samples=final_samples)
+
+
 def test_evaluations_in_between_may_look_at_fewer_samples() -> None:
     points = tiny_data()
     seen: list[int] = []
@@ -253,7 +270,8 @@ def test_evaluations_in_between_may_look_at_fewer_samples() -> None:
                 seen.append(len(inputs))
             return super().forward(inputs)
 
-    result = train(config(eval_every=60, eval_samples=7), data=points, model=Counting(2, 2))
+    asked = config(eval_every=60, eval_samples=7, final_samples="all")
+    result = train(asked, data=points, model=Counting(2, 2))
     assert set(seen) == {7, 30, 40}
     sizes = [row["eval_samples"] for row in result.rows if "eval_samples" in row]
     assert sizes[:-1] == [7] * (len(sizes) - 1), "a curve is about the same samples throughout"
@@ -651,7 +669,6 @@ def test_a_tensorboard_log_on_a_full_disk_warns_once(
         ({"eval_eps": 0.1}, "eval_eps must be numbers with commas between"),
         ({"seed": -1}, "seed must be a whole number at least 0"),
         ({"seed": 2**63}, "seed must be a whole number at least 0 and at most"),
-        ({"download": "yes"}, "download must be True or False, got 'yes'"),
         ({"data_folder": 3}, "data_folder must be text, got 3"),
         ({"method": "tiada", "batch_norm": "frozen"}, "batch_norm='frozen' .* about an inner loop"),
         ({"method": "tiada", "per_sample": True}, "per_sample=True is for method 'neada' or"),

@@ -200,7 +200,7 @@ def test_a_kill_after_falling_back_leaves_a_run_that_goes_on(
 def test_something_else_in_the_place_of_a_file_is_refused(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    for name in (*NAMES, "result.json", ".metrics.jsonl.0123abcd"):
+    for name in (*NAMES, "result.json", ".metrics.jsonl.0123abcd.neada-tmp"):
         folder = tmp_path / "run"
         shutil.copytree(folders["finished"], folder)
         path = folder / name if name.startswith(".") else named(folder, name)

@@ -78,6 +78,25 @@ def test_files_of_somebody_else_are_not_removed(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_text() == "mine\n"
 
 
+def test_a_run_removes_only_files_of_a_run(tmp_path: Path) -> None:
+    names = [".bashrc.20241117", ".config.json.0123abcd", "perturbations.npy.bak"]
+    names += ["perturbations-mine.npy", "checkpoint-best.pt", ".notes.0123abcd.neada-tmp"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    arguments = ["train", "--data", "synthetic", "--max-calls", "10", "--out", str(tmp_path)]
+    for flags in ([], ["--overwrite"], ["--resume", "--max-calls", "20"]):
+        assert main([*arguments, *flags, "--quiet"]) == 0
+    assert [name for name in names if not (tmp_path / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "metrics.jsonl"])
+def test_files_of_another_program_are_not_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"scripts": {}}')
+    for flags in ([], ["--overwrite"], ["--resume"]):
+        assert main(["train", "--data", "synthetic", "--out", str(tmp_path), *flags]) == 2
+    assert everything_in(tmp_path) == {name: b'{"scripts": {}}'}
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [(None, "is missing"), (b"\xff not json\n" * 500, "not JSON"), (b"", "shorter than it was")],
