@@ -100,9 +100,11 @@ def _facts(length: str, seed: int, minutes: float) -> str:
 
 def _write(page: Path, text: str) -> None:
     pattern = re.compile(f"{_BEGIN}.*{_END}", re.DOTALL)
-    content, count = pattern.subn(lambda _: f"{_BEGIN}{text}{_END}", page.read_text())
+    content, count = pattern.subn(
+        lambda _: f"{_BEGIN}{text}{_END}", page.read_text(encoding="utf-8")
+    )
     if count != 1:
         raise SystemExit(
             f"{page} has no place for the table: add the two lines {_BEGIN!r}, {_END!r}"
         )
-    page.write_text(content)
+    page.write_text(content, encoding="utf-8")

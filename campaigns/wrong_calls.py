@@ -31,7 +31,11 @@ class CommandError(ValueError):
 
 def read_table() -> list[tuple[str, str]]:
     """Every call with a part of the sentence that it must get."""
-    lines = [line for line in _TABLE.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in _TABLE.read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
     return [(call, part) for call, _, part in (line.partition(" => ") for line in lines)]
 
 

@@ -47,7 +47,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 def imported_modules(path: Path) -> set[str]:
     """The parts of neada that a file imports: `neada.optim.betting` counts as `optim`."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name} has a relative import"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -80,14 +80,18 @@ def test_imports_go_down_only(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_only_the_command_line_prints(path: Path) -> None:
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
     printing = any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls)
     assert not printing or module_of(path) == "cli"
 
 
 # Private names stay in their package.
 
-TREES = {path: ast.parse(path.read_text()) for path in FILES}
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 # Private names of torch, numpy and the standard library that have no public counterpart.
 FOREIGN = {
     *("_replace", "_asdict", "_processes", "_SubParsersAction", "_option_string_actions", "_exit"),
@@ -149,7 +153,7 @@ def test_no_private_name_of_another_package_is_touched() -> None:
 )
 def test_a_private_name_of_another_package_would_be_seen(file: str, line: str) -> None:
     path = SOURCE / file
-    changed = {**TREES, path: ast.parse(f"{path.read_text()}\n{line}\n")}
+    changed = {**TREES, path: ast.parse(f"{path.read_text(encoding='utf-8')}\n{line}\n")}
     assert len(trespasses(changed)) == 1
 
 
@@ -283,6 +287,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_the_version_is_the_one_that_is_built() -> None:
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{neada.__version__}"' in project
     assert (SOURCE / "py.typed").is_file()

@@ -181,7 +181,7 @@ def test_the_benchmark_prints_a_ratio_for_every_size(tmp_path) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout == page.read_text() + "\n"
+    assert result.stdout == page.read_text(encoding="utf-8") + "\n"
     rows = [line for line in result.stdout.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 3
     for row in rows:

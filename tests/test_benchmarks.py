@@ -43,7 +43,7 @@ def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> Non
     result = run_benchmark("--quick", "--write", str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""  # progress is for terminals
-    page = (tmp_path / "benchmarks-minimax.md").read_text()
+    page = (tmp_path / "benchmarks-minimax.md").read_text(encoding="utf-8")
     assert result.stdout == page + "\n"
     again = run_benchmark("--render", "--write", str(tmp_path))
     assert again.stdout == result.stdout  # from the numbers alone
@@ -101,7 +101,7 @@ def test_the_quick_race_has_every_loop_and_ratios_of_its_seconds(tmp_path: Path)
     result = run_benchmark(*arguments, "--figures", str(tmp_path), script="robust_race.py")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    page = (tmp_path / "benchmarks-race.md").read_text()
+    page = (tmp_path / "benchmarks-race.md").read_text(encoding="utf-8")
     assert result.stdout == page + "\n"
     assert (tmp_path / "robust-race-digits.png").stat().st_size > 10_000
     # Every accuracy is at least 0, so all arrive at the middle evaluation: 8 steps of x, with 15
@@ -126,7 +126,7 @@ def test_the_quick_race_has_every_loop_and_ratios_of_its_seconds(tmp_path: Path)
     again = run_benchmark("--quick", "--runs", str(runs), "--kept-only", script="robust_race.py")
     assert again.stdout.splitlines()[3:] == result.stdout.splitlines()[3:]
     kept = runs / "robust_race_digits_fast_at_0.json"
-    content = json.loads(kept.read_text())
+    content = json.loads(kept.read_text(encoding="utf-8"))
     assert [point["steps"] for point in content["points"]] == [4, 8, 12]
 
 
@@ -220,7 +220,7 @@ def test_an_accuracy_is_reached_in_the_middle_of_three_and_other_runs_are_refuse
     assert curve.arrival("pgd", 0.7 - 1e-9).seconds == 2.0
     task = dataclasses.asdict(runs.QUICK) | {"gamma": 5.0}
     kept = tmp_path / "run.json"
-    kept.write_text(json.dumps({"task": task, "points": [], "inner": None}))
+    kept.write_text(json.dumps({"task": task, "points": [], "inner": None}), encoding="utf-8")
     with pytest.raises(SystemExit, match="was run with gamma = 5.0, not"):
         runs.read(kept, runs.QUICK)
 
@@ -233,7 +233,7 @@ def test_the_quick_race_of_attacks_has_both_ways_and_keeps_what_it_measured(
     result = run_benchmark(*arguments, script="attacks_race.py")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    page = (tmp_path / "benchmarks-attacks.md").read_text()
+    page = (tmp_path / "benchmarks-attacks.md").read_text(encoding="utf-8")
     assert result.stdout == page + "\n"
     lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| digits")]
     assert [line[2] for line in lines][:2] == ["neada", "neada, all queries"]
@@ -250,9 +250,9 @@ def test_the_quick_comparison_of_estimators_has_every_row(tmp_path: Path) -> Non
     result = run_benchmark("--quick", "--write", str(tmp_path), script="estimators.py")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    page = (tmp_path / "benchmarks-estimators.md").read_text()
+    page = (tmp_path / "benchmarks-estimators.md").read_text(encoding="utf-8")
     assert result.stdout == page + "\n"
-    rows = json.loads((tmp_path / "estimators.json").read_text())["numbers"]["rows"]
+    rows = json.loads((tmp_path / "estimators.json").read_text(encoding="utf-8"))["numbers"]["rows"]
     assert len(rows) == 8 + 6
     for row in rows:
         shown = cells(page, row["data"].capitalize(), row["model"])
@@ -269,10 +269,12 @@ def test_the_quick_comparison_of_estimators_has_every_row(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "robustness.md"
-    page.write_text("before\n<!-- begin robustness -->\nold\n<!-- end robustness -->\nafter\n")
+    page.write_text(
+        "before\n<!-- begin robustness -->\nold\n<!-- end robustness -->\nafter\n", encoding="utf-8"
+    )
     result = run_benchmark("--quick", "--write", str(tmp_path), script="robustness.py")
     assert result.returncode == 0, result.stderr
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n<!-- begin robustness -->\nWritten by")
     assert text.endswith("<!-- end robustness -->\nafter\n") and "old" not in text
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "| digits" in line]
@@ -289,9 +291,9 @@ def test_the_quick_table_of_robustness_goes_between_the_marks_of_a_page(tmp_path
 def test_the_quick_run_of_two_ranks_has_efficiencies_of_its_raw_times(tmp_path: Path) -> None:
     result = run_benchmark("--quick", "--write", str(tmp_path), script="ranks.py")
     assert result.returncode == 0, result.stderr
-    page = (tmp_path / "benchmarks-ranks.md").read_text()
+    page = (tmp_path / "benchmarks-ranks.md").read_text(encoding="utf-8")
     assert result.stdout == page + "\n"
-    raw = json.loads((tmp_path / "ranks.json").read_text())["numbers"]
+    raw = json.loads((tmp_path / "ranks.json").read_text(encoding="utf-8"))["numbers"]
     (times,) = raw["rounds"]
     alone = [sum(step["seconds"] for step in times[f"alone {r}"][r]) for r in (0, 1)]
     assert times["alone 0"][1] is None and times["alone 1"][0] is None

@@ -81,12 +81,12 @@ def test_a_folder_that_is_a_file_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "file"
-    file.write_text("precious")
+    file.write_text("precious", encoding="utf-8")
     assert main(["reproduce", "quadratic", "--out", str(file)]) == 2
     assert "is a file" in sentence(capsys)
     assert main(["reproduce", "quadratic", "--out", str(file / "below")]) == 2
     assert "is a file" in sentence(capsys)
-    assert file.read_text() == "precious"
+    assert file.read_text(encoding="utf-8") == "precious"
 
 
 def test_a_folder_that_cannot_be_written_is_refused(
@@ -108,15 +108,15 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     assert f"report: {out / 'report.html'}" in result.stdout
     for name in ("figure.png", "figure.svg"):
         assert (out / "quadratic" / name).is_file()
-    claims = json.loads((out / "claims.json").read_text())
+    claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert claims["experiments"]["quadratic"]["num_runs"] == 12
     folders = list((out / "quadratic" / "runs").iterdir())
     before = {folder: Run(folder).metrics_file.stat().st_mtime_ns for folder in folders}
     (damaged, *_) = folders
-    (damaged / "metrics.jsonl").write_text("rubbish")
+    (damaged / "metrics.jsonl").write_text("rubbish", encoding="utf-8")
     again = run_cli("reproduce", "quadratic", "--out", str(out), "--json")
     assert again.returncode == 0
-    assert json.loads(again.stdout) == json.loads((out / "claims.json").read_text())
+    assert json.loads(again.stdout) == json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert f"{damaged.name} was run again: metrics.jsonl is not what the run wrote" in again.stderr
     after = {folder: Run(folder).metrics_file.stat().st_mtime_ns for folder in folders}
     assert {folder for folder in folders if before[folder] != after[folder]} == {damaged}
@@ -191,7 +191,7 @@ def test_solve_says_whether_it_solved(capsys: pytest.CaptureFixture[str], tmp_pa
     facts = json.loads(capsys.readouterr().out)
     assert facts["status"] == "CONVERGED"
     assert facts["x"] == pytest.approx([-0.289879, -1.089879], abs=1e-5)
-    assert "<svg" in plot.read_text()
+    assert "<svg" in plot.read_text(encoding="utf-8")
     assert main(["solve", "mccormick", "--max-calls", "3", "--quiet"]) == 1
     assert "BUDGET" in capsys.readouterr().out
     assert main(["solve", "quadratic", "--method", "gda", "--lr-x", "0.2", "--lr-y", "0.2"]) == 1

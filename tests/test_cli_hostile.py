@@ -224,11 +224,11 @@ def test_a_file_in_place_of_a_folder_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("file").write_text("precious")
+    Path("file").write_text("precious", encoding="utf-8")
     for folder in ("folder.png", "folder.npz"):
         Path(folder).mkdir()
     refusal(capsys, *arguments)
-    assert Path("file").read_text() == "precious"
+    assert Path("file").read_text(encoding="utf-8") == "precious"
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.npz", "folder.png"]
     assert os.listdir("folder.png") == os.listdir("folder.npz") == []
 

@@ -62,7 +62,7 @@ def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     assert clean >= attacked[0] > 50.0
     folder = tmp_path / "runs" / "train" / "digits-wrm-gdmax-2-adam-seed-0"
     assert f"run: {folder}" in done.stdout
-    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert last["calls"] == 150 and round(100 * last["test_clean"], 1) == clean
 
 
@@ -178,7 +178,7 @@ def test_attack_measures_what_training_did(
 ) -> None:
     assert main(["attack", str(trained), "--attack", "fgsm,pgd", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert facts["clean"] == last["test_clean"] and facts["num_samples"] == 4000
     for eps in ("0.3", "0.5"):
         assert facts["attacked"]["fgsm"][eps] == last[f"test_{eps}"]

@@ -430,10 +430,10 @@ def test_another_precision_is_another_run(interrupted: Path) -> None:
 
 def test_a_config_of_before_an_option_was_there_opens_and_goes_on(interrupted: Path) -> None:
     file = interrupted / "config.json"
-    fields = json.loads(file.read_text())
+    fields = json.loads(file.read_text(encoding="utf-8"))
     for name in ("device", "precision", "compile"):
         del fields[name]
-    file.write_text(json.dumps(fields))
+    file.write_text(json.dumps(fields), encoding="utf-8")
     checkpoints = Checkpoints(interrupted)
     state = checkpoints.load()
     assert state is not None
@@ -444,4 +444,4 @@ def test_a_config_of_before_an_option_was_there_opens_and_goes_on(interrupted: P
     assert open_run(interrupted).config == SMALL
     result = train(SMALL, interrupted, resume=True)
     assert without_times(result.rows) == without_times(train(SMALL).rows)
-    assert "device" not in json.loads(file.read_text())
+    assert "device" not in json.loads(file.read_text(encoding="utf-8"))

@@ -108,7 +108,9 @@ def needs(extra: str) -> pytest.MarkDecorator:
 def trained_on_two_ranks(name: str, folder: Path, launcher: Iterable[str]) -> list[Tensor]:
     """The parameters that each rank has after an example has run as it is."""
     script = folder / "script.py"
-    script.write_text(KEEPING.format(name=name, examples=str(EXAMPLES), folder=str(folder)))
+    script.write_text(
+        KEEPING.format(name=name, examples=str(EXAMPLES), folder=str(folder)), encoding="utf-8"
+    )
     check_accuracies(run_on_two_ranks(script, STEPS, launcher))
     return [torch.load(folder / rank) for rank in ("0", "1")]
 

@@ -356,7 +356,7 @@ def test_a_training_that_cannot_go_on_is_done_again(tmp_path: Path) -> None:
         cut.start({})
         with pytest.raises(KeyboardInterrupt):
             robust_training.train_into(config, cut, interrupt, resumable=True)
-        (cut.folder / "training" / name).write_text("{}")
+        (cut.folder / "training" / name).write_text("{}", encoding="utf-8")
         robust_training.train_into(config, cut, lambda part: None, resumable=True)
         assert rows_without_time(cut) == rows_without_time(whole)
 

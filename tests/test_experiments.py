@@ -59,7 +59,7 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
         assert "-" not in axes.get_title() or not axes.get_title().islower()  # words, no slugs
     png, svg = plots.save(figure, tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in svg.read_text()
+    assert "<svg" in svg.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -159,7 +159,7 @@ def is_public(module: str, name: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_experiments_use_only_what_users_have(path: Path) -> None:
-    for module, name in borrowed(path.read_text()):
+    for module, name in borrowed(path.read_text(encoding="utf-8")):
         assert is_public(module, name), f"{module}.{name}"
 
 

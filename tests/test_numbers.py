@@ -32,13 +32,15 @@ def script(name: str) -> Any:
 
 @functools.cache
 def numbers_of(benchmark: str) -> Any:
-    return json.loads((BENCHMARKS / "results" / f"{benchmark}.json").read_text())["numbers"]
+    return json.loads((BENCHMARKS / "results" / f"{benchmark}.json").read_text(encoding="utf-8"))[
+        "numbers"
+    ]
 
 
 NAMES = sorted(
     path.stem
     for path in (BENCHMARKS / "results").glob("*.json")
-    if "numbers" in json.loads(path.read_text())
+    if "numbers" in json.loads(path.read_text(encoding="utf-8"))
 )
 
 
@@ -47,7 +49,7 @@ def test_a_page_is_what_its_file_of_numbers_says(name: str) -> None:
     pages, benchmark = script("pages"), script(name).BENCHMARK
     record = pages.read(BENCHMARKS / "results" / f"{name}.json")
     assert record.command.startswith(f"python benchmarks/{name}.py")
-    text, page = benchmark.render(record), (DOCS / benchmark.page).read_text()
+    text, page = benchmark.render(record), (DOCS / benchmark.page).read_text(encoding="utf-8")
     if benchmark.is_part:
         text = pages.put_between(page, name, text)
     assert page == text, f"run `python benchmarks/{name}.py --render --write`"
@@ -61,7 +63,7 @@ def test_every_page_of_benchmarks_has_a_file_and_a_row_in_the_summary() -> None:
     assert sorted(benchmark.name for benchmark in benchmarks) == NAMES
     found = {path.name for path in DOCS.glob("benchmarks-*.md")}
     assert found == {benchmark.page for benchmark in benchmarks if not benchmark.is_part}
-    page = (DOCS / "benchmarks.md").read_text()
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     assert page == summary.render(), "run `python benchmarks/summary.py --write`"
     listed = page.split("```{toctree}")[1].split()[1:-1]
     assert {f"{name}.md" for name in listed} == found
@@ -82,14 +84,14 @@ def between(page: str, name: str) -> str:
 
 def test_the_tables_on_the_paper_are_what_their_file_says() -> None:
     script_ = script("reproduction_page")
-    page = (DOCS / "reproduction.md").read_text()
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     assert set(re.findall(r"<!-- begin (\S+) -->", page)) == set(script_.TABLES)
     for name, table in script_.TABLES.items():
         assert between(page, name) == table(script_.read()), "run benchmarks/reproduction_page.py"
 
 
 def rows_of(table: str) -> list[list[str]]:
-    page = (DOCS / "reproduction.md").read_text()
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     lines = between(page, table).splitlines()[2:]
     return [[c.strip() for c in line[1:-1].split("|")] for line in lines if line.startswith("|")]
 
@@ -98,7 +100,9 @@ def rows_of(table: str) -> list[list[str]]:
 def test_the_rows_of_figure_4_have_the_means_of_the_file(name: str) -> None:
     rows = {row[0]: row[1:] for row in rows_of("figure-4" + name.removeprefix("mnist-dro"))}
     words = {"gdmax": "Adam-15", "neada": "NeAda", "default": "default, no lr_y"}
-    cells = json.loads((DOCS / "reproduction.json").read_text())[name]["numbers"]["cells"]
+    cells = json.loads((DOCS / "reproduction.json").read_text(encoding="utf-8"))[name]["numbers"][
+        "cells"
+    ]
     for cell in cells:
         label = words[cell["method"]]
         if cell["lr_y"] is not None:
@@ -113,7 +117,7 @@ def test_the_rows_of_figure_4_have_the_means_of_the_file(name: str) -> None:
 
 
 def test_the_grid_of_learning_rates_has_the_means_of_the_file() -> None:
-    records = json.loads((DOCS / "reproduction.json").read_text())
+    records = json.loads((DOCS / "reproduction.json").read_text(encoding="utf-8"))
     cells = records["no-learning-rate"]["numbers"]["cells"]
     names = iter(["default", *["adam-15"] * 3, *["neada-adam"] * 3, *["tiada"] * 3])
     for row in rows_of("no-learning-rate"):
@@ -135,10 +139,12 @@ def test_a_folder_of_runs_becomes_means_over_seeds_and_verdicts(tmp_path: Path) 
             run = runs / f"{method}-{lr_y}-{seed}"
             run.mkdir(parents=True)
             config = {"method": method, "lr_y": lr_y, "seed": seed}
-            (run / "config.json").write_text(json.dumps(config))
-            (run / "environment.json").write_text(json.dumps(environment))
+            (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+            (run / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
             rows = [{"test_0.5": 0.9}, {"x_steps": 10 * seed, "test_0.5": value}]
-            (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            (run / "metrics.jsonl").write_text(
+                "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+            )
     claim = {"relation": ">", "expected": 0.0, "seeds": 2, "note": "", "sentence": "", "where": ""}
     claims = [
         claim | {"id": "synthetic-dro/a", "verdict": "holds", "measured": 1.0},
@@ -147,7 +153,7 @@ def test_a_folder_of_runs_becomes_means_over_seeds_and_verdicts(tmp_path: Path) 
     entry = {"claims": claims, "num_runs": 8, "missing": [], "seconds": 90.0}
     found = {"scale": "standard", "seeds": 2, "max_calls": None}
     found["experiments"] = {"synthetic-dro": entry}
-    (tmp_path / "claims.json").write_text(json.dumps(found))
+    (tmp_path / "claims.json").write_text(json.dumps(found), encoding="utf-8")
     script_ = script("reproduction_page")
     records = script_.read_folder(tmp_path, "abc")
     assert (
@@ -163,14 +169,19 @@ def test_a_folder_of_runs_becomes_means_over_seeds_and_verdicts(tmp_path: Path) 
     ]
     assert "| `synthetic-dro` | 1 | 1 | 0 | 1.5 | `b/c` |" in script_.verdicts(records)
     entry["missing"] = ["gdmax 0.08 seed 1"]
-    (tmp_path / "claims.json").write_text(json.dumps(found))
+    (tmp_path / "claims.json").write_text(json.dumps(found), encoding="utf-8")
     with pytest.raises(SystemExit, match="has unfinished runs of synthetic-dro"):
         script_.read_folder(tmp_path, "abc")
 
 
 def test_the_calls_beside_problems_of_the_zoo_are_those_of_the_benchmark() -> None:
     calls = numbers_of("minimax_calls")["calls"]["neada"]
-    table = (DOCS / "minimax.md").read_text().split("| problem | by what |")[1].split("\n\n")[0]
+    table = (
+        (DOCS / "minimax.md")
+        .read_text(encoding="utf-8")
+        .split("| problem | by what |")[1]
+        .split("\n\n")[0]
+    )
     found = re.findall(r"`([\w.]+)` \((\d+)\)", table)
     assert len(found) >= 20
     assert {name: int(number) for name, number in found} == {name: calls[name] for name, _ in found}

@@ -35,7 +35,7 @@ def closure_of(params: list[torch.Tensor], sign: float = 1.0):
 @pytest.mark.skipif(not FIXTURE.is_file(), reason="no reference fixtures beside the checkout")
 @pytest.mark.parametrize("num_tensors", [1, 2])
 def test_the_stored_run(num_tensors: int) -> None:
-    stored = json.loads(FIXTURE.read_text())
+    stored = json.loads(FIXTURE.read_text(encoding="utf-8"))
     params = player(num_tensors)
     hyper = stored["hyper"]
     result = parameter_free_sgd(

@@ -175,9 +175,9 @@ def test_a_figure_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> No
     from matplotlib.figure import Figure
 
     other = tmp_path / "other"
-    other.write_text("somebody's")
+    other.write_text("somebody's", encoding="utf-8")
     for name in ("figure.png", "figure.svg"):
         (tmp_path / name).symlink_to(other)
     paths = plots.save(Figure((1.0, 1.0)), tmp_path)
-    assert other.read_text() == "somebody's"
+    assert other.read_text(encoding="utf-8") == "somebody's"
     assert all(path.is_file() and not path.is_symlink() for path in paths)

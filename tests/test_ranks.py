@@ -284,7 +284,7 @@ def work(rank: int, folder: str) -> None:
     except TypeError as error:
         found["sharded"] = str(error)
     found["counted"] = {kind: counted(rank, kind) for kind in KINDS}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -293,7 +293,7 @@ def work(rank: int, folder: str) -> None:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
     mp.spawn(work, (str(folder),), nprocs=2)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
 
 
 @pytest.mark.parametrize(("game", "kind"), CASES)

@@ -210,7 +210,7 @@ def work(rank: int, folder: str) -> None:
     dist.init_process_group(
         "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timeout
     )
-    with (Path(folder) / f"{rank}.jsonl").open("w") as file:
+    with (Path(folder) / f"{rank}.jsonl").open("w", encoding="utf-8") as file:
         for name in RUNS:
             begin = time.perf_counter()
             play(name, rank, file)
@@ -233,7 +233,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
     finally:
         for process in started.processes:
             process.kill()
-    texts = [(folder / f"{rank}.jsonl").read_text() for rank in (0, 1)]
+    texts = [(folder / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in (0, 1)]
     return [[json.loads(line) for line in text.splitlines()] for text in texts]
 
 

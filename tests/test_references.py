@@ -28,7 +28,7 @@ def load(name: str) -> dict[str, Any]:
     path = FIXTURES / f"{name}.json"
     if not path.is_file():
         pytest.skip(f"no fixture {path.name} beside the checkout")
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         return json.load(file)
 
 

@@ -37,7 +37,7 @@ REQUEST: dict[str, Any] = {"names": [], "scale": "quick", "seeds": 3, "max_calls
 def section(folder: Path, name: str, **fields: Any) -> Section:
     """A section with three claims that hold, one that fails and one that was not run."""
     figure = folder / f"{name}.svg"
-    figure.write_text(SVG)
+    figure.write_text(SVG, encoding="utf-8")
     numbers = {"warm": 0.5, "even": 1.0, "level": 0.0, "steep": 3.0, "missing": None}
     claims = [
         Claim(
@@ -201,7 +201,7 @@ def test_markup_in_any_field_of_any_file_stays_text_or_is_refused(
                 write_json(path, content)
             else:
                 rows = [*content, *lines[3:]] if isinstance(content, list) else [content]
-                path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+                path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
             if name in ("environment.json", "metrics.jsonl"):
                 seal(path.parent)
             try:
@@ -219,7 +219,7 @@ def test_markup_in_any_field_of_any_file_stays_text_or_is_refused(
 def test_the_report_is_one_file_with_the_message_first(finished: Path, tmp_path: Path) -> None:
     out = copied(finished, tmp_path)
     _, (found,) = report.write(out)
-    page = (out / "report.html").read_text()
+    page = (out / "report.html").read_text(encoding="utf-8")
     assert not re.findall(r"https?://(?!www\.w3\.org)", page)
     message = report.summary(found.claims)
     order = [f">{message}.<", SCALE_WORDS["quick"], 'class="cards"', 'id="filter"', 'id="errata"']
@@ -291,7 +291,7 @@ def test_an_odd_note_of_what_was_asked_is_one_sentence(
     content: Any, words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "reproduction.json"
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     for use in (last_request, report.write, lambda out: reproduce(["errata"], "quick", out)):
         with pytest.raises(ValueError, match=words) as caught:
             use(tmp_path)
@@ -375,7 +375,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Browser]:
     """A report of two experiments, open in a window of usual size."""
     sections = [section(tmp_path, name) for name in ("toy", "game")]
     path = tmp_path / "report.html"
-    path.write_text(report.page(tmp_path, REQUEST, sections))
+    path.write_text(report.page(tmp_path, REQUEST, sections), encoding="utf-8")
     browser.resize(1400, 900)
     browser.emulate()
     browser.navigate(path.as_uri())
@@ -485,8 +485,8 @@ def test_a_link_to_a_claim_that_is_filtered_out_shows_it(opened: Browser) -> Non
 @needs_browser
 def test_without_a_script_the_page_is_complete(opened: Browser, tmp_path: Path) -> None:
     path = tmp_path / "plain.html"
-    page = (tmp_path / "report.html").read_text()
-    path.write_text(re.sub("<script>.*</script>", "", page, flags=re.DOTALL))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    path.write_text(re.sub("<script>.*</script>", "", page, flags=re.DOTALL), encoding="utf-8")
     opened.navigate(path.as_uri())
     assert not opened.evaluate("document.getElementById('filter').checkVisibility()")
     opened.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")

@@ -338,14 +338,16 @@ def worker(rank: int, folder: str) -> None:
     infos = [robust.step(x_optimizer, inputs, torch.arange(8) % 3) for _ in range(4)]
     params = torch.cat([p.detach().flatten() for p in model.parameters()])
     seen = {"steps": [info.inner_steps for info in infos], "params": params.tolist()}
-    Path(folder, f"{rank}.json").write_text(json.dumps(seen))
+    Path(folder, f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
 def test_two_processes_stop_together_and_share_their_gradients(tmp_path: Path) -> None:
     mp.spawn(worker, args=(str(tmp_path),), nprocs=2)
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    first, second = (
+        json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)
+    )
     assert first == second
     assert all(1 <= steps <= 12 for steps in first["steps"])
     assert (

@@ -98,7 +98,7 @@ def test_a_budget_is_another_run_where_one_can_be_chosen(toy: Any, tmp_path: Pat
 def test_a_damaged_run_is_found_and_done_again(toy: Any, tmp_path: Path) -> None:
     reproduce(["toy"], "quick", tmp_path)
     folder = run_folder(tmp_path, "toy", Config(2, 1))
-    (folder / "metrics.jsonl").write_text('{"square": 1000}\n')
+    (folder / "metrics.jsonl").write_text('{"square": 1000}\n', encoding="utf-8")
     outcome = reproduce(["toy"], "quick", tmp_path)
     assert outcome.num_run == 1
     ((where, why),) = outcome.redone

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 @functools.cache
 def read(path: str) -> Any:
-    return json.loads((ROOT / path).read_text())
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))
 
 
 def reproduced() -> Any:
@@ -627,7 +627,7 @@ SENTENCES: list[tuple[str, str, Numbers]] = [
 
 def words_of(path: Path) -> str:
     """The text of a page, or of the comments and the docstring of a script, in one line."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         comments = re.findall(r"^# ?(.*)$", text, re.MULTILINE)
         text = "\n".join([ast.get_docstring(ast.parse(text)) or "", *comments])
@@ -672,7 +672,7 @@ def prose_of(path: Path) -> str:
     """The text without blocks of code, what scripts write between marks, formulas and links."""
     text = words_of(path)
     if path.suffix == ".md":
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         text = re.sub(r"<!-- begin (\S+) -->.*?<!-- end \1 -->", "", text, flags=re.DOTALL)
         text = re.sub(r"^```\w.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
         text = re.sub(r"^(    .*|!\[.*)$|\$[^$]*\$|\]\([^)]*\)", "", text, flags=re.MULTILINE)

@@ -49,7 +49,7 @@ def test_a_figure_of_panels_can_be_read_on_a_phone(browser: Browser) -> None:
     widths = "[...document.querySelectorAll('article img.panels')].map(i => i.clientWidth)"
     num_figures = 0
     for page in PAGES:
-        if "panels" in (BUILT / page).read_text():
+        if "panels" in (BUILT / page).read_text(encoding="utf-8"):
             browser.navigate((BUILT / page).as_uri())
             found = browser.evaluate(widths)
             num_figures += len(found)
@@ -69,7 +69,7 @@ def test_code_is_not_cut_off_in_a_wide_window(browser: Browser) -> None:
 
 
 def test_links_lead_somewhere_headings_are_in_order_and_sections_have_text() -> None:
-    texts = {page: (BUILT / page).read_text() for page in PAGES}
+    texts = {page: (BUILT / page).read_text(encoding="utf-8") for page in PAGES}
     ids = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in texts.items()}
     for page, text in texts.items():
         article = text.split("<article", 1)[-1].split("</article>")[0]

@@ -40,7 +40,7 @@ def test_a_new_model_is_one_function_and_one_entry(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["checks", "files", "tables"])
 def test_the_ground_floor_imports_no_torch(name: str) -> None:
-    tree = ast.parse((Path(tables.__file__).parent / f"{name}.py").read_text())
+    tree = ast.parse((Path(tables.__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             assert not any(alias.name.split(".")[0] in ("torch", "neada") for alias in node.names)

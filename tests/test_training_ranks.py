@@ -127,7 +127,7 @@ def work(rank: int, folder: str) -> None:
         train(config("wrm"), place / "two, wrm", data=data())
     except FileExistsError as error:
         found["exists"] = str(error)
-    (place / f"{rank}.json").write_text(json.dumps(found))
+    (place / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -150,7 +150,7 @@ def ranks(folder: Path) -> list[dict[str, Any]]:
         stopped = train(config(game), where, data=data(), progress=InterruptAfter(9))
         assert stopped.status.name == "INTERRUPTED"
     mp.spawn(work, (str(folder),), nprocs=2)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_only_one_rank_writes_and_its_trouble_is_that_of_all(ranks: Any, folder:
     assert ranks[0]["exists"] == ranks[1]["exists"]
     assert ranks[0]["exists"].startswith("rank 0: ")
     for path in folder.glob("two, */metrics.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         assert len(rows) == len(ranks[0][path.parent.name.removeprefix("two, ")]["rows"])
 
 
@@ -270,7 +270,7 @@ def test_a_killed_rank_is_started_again_and_the_run_goes_on(tmp_path: Path) -> N
     rows = {
         name: [
             {k: v for k, v in json.loads(line).items() if k != "seconds"}
-            for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+            for line in (tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         ]
         for name in ("whole", "killed")
     }

@@ -171,7 +171,7 @@ def test_the_command_line_has_the_option(
 ) -> None:
     options = ["--data", "synthetic", "--max-calls", "40", "--on-nonfinite", "skip"]
     assert main(["train", "--out", str(tmp_path / "run"), *options]) == 0
-    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(rows[-1])["skipped"] == 0
     assert main(["train", "--out", str(tmp_path / "other"), "--on-nonfinite", "go on"]) == 2
     capsys.readouterr()
@@ -196,14 +196,19 @@ def work(rank: int, folder: str) -> None:
     dist.barrier()
     dist.destroy_process_group()
     if sys.platform == "linux":  # threads of the backend that outlive the group may end in SIGABRT
-        names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+        names = [
+            path.read_text(encoding="utf-8").strip()
+            for path in Path("/proc/self/task").glob("*/comm")
+        ]
         found["threads"] = [name for name in names if "gloo" in name]
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def test_all_ranks_skip_a_batch_of_which_one_has_a_bad_part(tmp_path: Path) -> None:
     mp.spawn(work, (str(tmp_path),), nprocs=2)
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    first, second = (
+        json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)
+    )
     assert first == second
     assert not first.pop("threads", [])
     assert first["all"]["status"] == "NON_FINITE"
