@@ -187,16 +187,6 @@ def test_places_are_searched_in_order(nowhere, monkeypatch) -> None:
     assert data.load("fashion-mnist", folder=nowhere / "given").source == str(nowhere / "given")
 
 
-def test_the_package_of_debian_is_looked_for_where_it_puts_its_files(nowhere) -> None:
-    # dpkg-deb --contents dataset-fashion-mnist_*.deb
-    place = Path("/usr/share/datasets/fashion-mnist")
-    if place.exists():
-        assert data.load("fashion-mnist").source == str(place)
-    else:
-        with pytest.raises(DataError, match=f"not found in {place}, "):
-            data.load("fashion-mnist")
-
-
 def test_what_is_not_found_says_what_to_do(nowhere, monkeypatch) -> None:
     with pytest.raises(DataError, match="download=True") as caught:
         data.load("mnist")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 import neada
-from neada.progress import progress_bar
 from neada.training import TrainConfig, train
 
 CONFIG = TrainConfig(data="synthetic", max_calls=20, eval_eps=(0.3,))
@@ -45,23 +44,6 @@ def test_training_shows_a_bar(
 def test_where_nobody_looks_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     train(CONFIG, progress=True)
     assert capsys.readouterr().err == ""
-
-
-def test_a_function_hears_of_every_step_in_words() -> None:
-    seen: list[neada.training.Progress] = []
-    result = train(CONFIG, progress=seen.append)
-    assert [at.x_steps for at in seen] == list(range(1, result.x_steps + 1))
-    assert seen[-1].words.startswith(f"loss {seen[-1].loss:.3f}, {seen[-1].inner_steps} inner")
-
-
-def test_a_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    open_terminal(monkeypatch)
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    with progress_bar() as show:
-        show(0.5, "half")
-    assert capsys.readouterr().err == "for a progress bar: pip install 'neada[cli]'\n"
 
 
 def test_minimax_shows_its_line_in_a_notebook(
