@@ -1,9 +1,6 @@
 """Batches: every sample once per epoch, an order from seed and epoch alone, any position sought."""
 
 import itertools
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -169,21 +166,3 @@ def test_a_position_of_other_batches_is_refused(changes) -> None:
     batches = Batches(**other)
     with pytest.raises(ValueError, match="the saved position is of batches with"):
         batches.load_state_dict(Batches(**arguments).state_dict())
-
-
-def test_the_benchmark_prints_a_ratio_for_every_size(tmp_path) -> None:
-    script = Path(__file__).parents[1] / "benchmarks" / "batches.py"
-    page = tmp_path / "benchmarks-batches.md"
-    result = subprocess.run(
-        [sys.executable, str(script), "--quick", "--write", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == page.read_text(encoding="utf-8") + "\n"
-    rows = [line for line in result.stdout.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) == 3
-    for row in rows:
-        ratio = row.strip("| ").split(" | ")[2].strip("*")
-        assert float(ratio) > 0.0

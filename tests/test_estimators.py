@@ -196,14 +196,6 @@ def test_the_precision_is_that_of_the_rows() -> None:
     assert model.predict_proba(rows).dtype == np.float32
 
 
-def test_verbose_writes_one_line_per_epoch(capsys: pytest.CaptureFixture[str]) -> None:
-    rows, labels = make_classification(60, 4, random_state=0)
-    model = RobustClassifier(max_iter=3, verbose=True).fit(rows, labels)
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == model.n_iter_ == 3
-    assert captured.err.startswith(f"epoch 1: robust loss {model.loss_curve_[0]:.6f}\n")
-
-
 # Certificates.
 
 

@@ -1,6 +1,5 @@
 """`minimax` as users meet it: what it prints and plots, the forms it takes, and its sentences."""
 
-import dataclasses
 import math
 from collections import namedtuple
 from collections.abc import Callable
@@ -11,16 +10,11 @@ import pytest
 import torch
 
 import neada
-from neada import Players, Status, make_stepper, minimax, problems, sets
-from neada.solve import History
+from neada import Players, make_stepper, minimax, sets
 
 
 def saddle(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return ((x - 1.0) ** 2).sum() + 2.0 * x.sum() * y.sum() - (y**2).sum()
-
-
-def saddle_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return ((x - 1.0) ** 2).sum(1) + 2.0 * x.sum(1) * y.sum(1) - (y**2).sum(1)
 
 
 def pulled(x: torch.Tensor, y: Any) -> torch.Tensor:
@@ -50,70 +44,7 @@ def test_a_result_prints_as_an_aligned_table_without_its_history() -> None:
     assert lines[9].strip() == f"steps: {result.outer_steps} of x, {result.inner_steps} of y"
 
 
-def test_long_points_and_messages_are_shortened_and_wrapped_in_their_column() -> None:
-    start = torch.ones(40, 50, dtype=torch.float64)
-    result = minimax(lambda x, y: (x**2).sum() + x.sum() * y - y**2, start, 0.0, max_calls=3)
-    text = repr(result)
-    assert ", shape (40, 50)" in text
-    assert max(map(len, text.splitlines())) <= 100
-    assert len(text.splitlines()) <= 14
-    assert "\n" + " " * (len("grad_norm_x") + 2) in text  # the message goes on in its column
-
-
-def test_points_in_parts_are_printed_by_part() -> None:
-    start = {"w": torch.zeros(2).double(), "more": [np.zeros(1), 0.0]}
-    result = minimax(
-        lambda x, y: saddle(x["w"], y) + x["more"][0].square().sum() + x["more"][1] ** 2, start, 0.0
-    )
-    text = repr(result)
-    assert "x:    w: [0." in text
-    assert "more: 0: [" in text
-    many = dataclasses.replace(result, x=[np.zeros(1)] * 30)
-    assert "... 30 parts" in repr(many)
-
-
-def test_rows_are_counted() -> None:
-    start = torch.zeros(12, 2, dtype=torch.float64)
-    result = minimax(saddle_rows, start, start, rowwise=True)
-    assert "success: 12 of 12 rows" in repr(result)
-    mixed = [Status.CONVERGED] * 2 + [Status.BUDGET]
-    each = dataclasses.replace(
-        result, status=np.array(mixed), message=[status.value for status in mixed]
-    )
-    assert "status: 2 CONVERGED, 1 BUDGET" in repr(each)
-    assert repr(each).count(Status.CONVERGED.value) == 1
-    assert each.plot().axes[0].get_title().startswith("2 CONVERGED, 1 BUDGET after")
-
-
-def test_a_history_prints_short() -> None:
-    result = minimax(saddle, [0.0], [0.0])
-    steps = len(result.history.calls)
-    assert repr(result.history) == f"History({steps} steps, {result.history.calls[-1]} calls)"
-    assert repr(History()) == "History(0 steps, 0 calls)"
-
-
 # What is plotted.
-
-
-def test_the_figure_says_how_the_solve_ended_and_where_its_tolerance_was() -> None:
-    problem = problems.make("mccormick")
-    result = minimax(problem.fun, problem.x0, problem.y0, tol=1e-5)
-    assert result.tol == 1e-5
-    figure = result.plot(title="McCormick")
-    (axes,), (legend,) = figure.axes, figure.legends
-    end = f"CONVERGED after {result.total_calls} calls"
-    assert axes.get_title() == f"McCormick\n{end}"
-    assert legend.get_title().get_text().startswith(result.message)
-    assert axes.lines[-1].get_label() == "tolerance 1e-05"
-    assert set(axes.lines[-1].get_ydata()) == {1e-5}
-
-
-def test_a_solve_that_took_no_step_can_be_plotted(tmp_path) -> None:
-    result = minimax(lambda x, y: x * torch.nan - y**2, 1.0, 1.0)
-    assert not result.history.calls
-    figure = result.plot()
-    assert figure.axes[0].get_title().startswith("NON_FINITE after")
-    figure.savefig(tmp_path / "history.png")
 
 
 # One dtype.
@@ -341,12 +272,6 @@ def test_a_function_of_rows_must_return_one_value_each() -> None:
     start = torch.zeros(3, 2)
     with pytest.raises(ValueError, match=r"one number per row, shape \(3,\), .* shape \(\)"):
         minimax(saddle, start, start, rowwise=True)
-
-
-def test_a_method_that_forgets_the_rows_is_told() -> None:
-    start = torch.zeros(3, 2)
-    with pytest.raises(ValueError, match="pass it rowwise=players.rowwise, which is True"):
-        minimax(saddle_rows, start, start, rowwise=True, method=lambda p: neada.TiAda(p.x, p.y))
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

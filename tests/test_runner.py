@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neada import experiments, tables
+from neada import tables
 from neada.experiments import Claim, Record, last_request, reproduce, run_folder
 from neada.report.content import collect
 from neada.runs import Run
@@ -129,14 +129,6 @@ def test_a_broken_run_is_told_in_one_line_and_stops_no_other(
     assert experiment.done == [0, 2, 3]
 
 
-def test_progress_goes_from_nothing_to_everything(toy: Any, tmp_path: Path) -> None:
-    heard: list[float] = []
-    reproduce(["toy"], "quick", tmp_path, report=lambda part, name: heard.append(part))
-    assert heard == sorted(heard)
-    assert heard[0] == 0.0
-    assert heard[-1] == 1.0
-
-
 def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
     from neada.experiments import quadratic, runner
 
@@ -155,8 +147,3 @@ def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
             for folder in ("one", "two")
         )
         assert one == two != b""
-
-
-def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(ValueError, match="did you mean 'mccormick'"):
-        experiments.make("mccormik")
