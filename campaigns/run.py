@@ -20,8 +20,6 @@ KINDS = {
     "kills": "SIGKILL and SIGTERM of `train` and `reproduce`, at file operations and at random",
     "corruption": "damage to one file of a run folder, then `--resume`, `attack`, `report`",
     "fuzz": "hostile IDX, npz, JSON and checkpoint files",
-    "wrong_calls": "wrong calls, each with the sentence it must get",
-    "injections": "NaN and infinity at an evaluation of a stepper, an objective, a training",
     "crowds": "several processes on one folder; full, read-only and slow disks",
 }
 """Every kind is a module with ``run(tally, length, seed, scratch)``."""
