@@ -206,35 +206,6 @@ def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
 # Bad input.
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
-    [
-        ({"method": "nead"}, ValueError, "neada"),
-        (
-            {"method": "gda", "options": {"lr": 1.0}},
-            ValueError,
-            "option",
-        ),
-        ({"tol": 0.0}, ValueError, "tol"),
-        ({"max_calls": 0}, ValueError, "max_calls"),
-        ({"options": ["lr_x"]}, TypeError, "options"),
-        ({"noise": "some"}, ValueError, "noise"),
-        ({"x0": "zero"}, TypeError, "str"),
-        ({"x0": []}, ValueError, "empty"),
-        ({"y0": math.nan}, ValueError, "entries"),
-        ({"x0": torch.zeros(2, dtype=torch.complex64)}, TypeError, "complex"),
-        ({"fun": lambda x, y: torch.zeros(3) * x - y**2}, ValueError, "return"),
-        ({"fun": lambda x, y: 1.0}, TypeError, "tensor"),
-        ({"fun": lambda x, y: torch.tensor(1.0)}, ValueError, "depends"),
-        ({"y_set": sets.Box(torch.zeros(3), torch.ones(3))}, ValueError, "broadcast"),
-    ],
-)
-def test_bad_input_is_one_sentence(kwargs: dict, error: type, message: str) -> None:
-    call = {"fun": saddle, "x0": 0.0, "y0": 0.0, **kwargs}
-    with pytest.raises(error, match=message):
-        minimax(call.pop("fun"), call.pop("x0"), call.pop("y0"), **call)
-
-
 # Sets on one group only, and rows that are numbers.
 
 

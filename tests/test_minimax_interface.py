@@ -254,26 +254,6 @@ def test_players_need_their_tensors_only() -> None:
     assert isinstance(made, neada.TiAda)
 
 
-LEAF = torch.ones(2, requires_grad=True)
-
-
-@pytest.mark.parametrize(
-    ("method", "players", "options", "message"),
-    [
-        (5, Players([LEAF], [LEAF]), None, "method"),
-        ("gda", [LEAF], None, "players"),
-        ("gda", Players(LEAF, [LEAF]), None, "player"),
-        ("tiada", Players([LEAF], [LEAF], y_set=3.0), None, "y_set"),
-        ("gda", Players([LEAF], [LEAF]), 3, "options"),
-    ],
-)
-def test_make_stepper_says_what_is_wrong(
-    method: Any, players: Any, options: Any, message: str
-) -> None:
-    with pytest.raises(TypeError, match=message):
-        make_stepper(method, players, options)
-
-
 def test_it_works_where_gradients_are_off() -> None:
     with torch.no_grad():
         assert minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0).success

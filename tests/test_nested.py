@@ -123,14 +123,6 @@ def test_bad_options_are_refused_with_a_sentence(options, message: str) -> None:
         NeAda(SGD([x]), SGD([y], maximize=True), inner=InnerOptions(**options))
 
 
-def test_bad_samples_and_options_of_another_kind_are_refused() -> None:
-    x, y = leaf(1.0), leaf(0.0)
-    with pytest.raises(ValueError, match="x_samples"):
-        NeAda(SGD([x]), SGD([y], maximize=True), x_samples=0)
-    with pytest.raises(TypeError, match="inner"):
-        NeAda(SGD([x]), SGD([y], maximize=True), inner={"keep": "nothing"})  # type: ignore[arg-type]
-
-
 # What the y optimizer keeps.
 
 FRESH: dict[str, Make] = {
@@ -248,11 +240,6 @@ def test_the_x_gradient_is_the_mean_over_its_samples(samples, counts) -> None:
         assert (info.calls_x, info.calls_y, len(used)) == (count, 2, count + 2)
         assert before - x.item() == pytest.approx(sum(used[2:]) / count, rel=1e-12)
     assert stepper.samples_x == 8 * sum(counts)
-
-
-def test_a_batch_that_grows_from_zero_is_refused_with_a_sentence() -> None:
-    with pytest.raises(ValueError, match="x_samples"):
-        run(1, partial(SGD, lr=0.1), FixedSteps(1), x_samples=lambda t: t)
 
 
 @pytest.mark.parametrize("name", list(FRESH))

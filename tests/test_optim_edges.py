@@ -233,29 +233,6 @@ def test_a_batch_of_no_rows_is_no_work() -> None:
     optimizer.step()
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda w: optim.KT([w], bound=math.inf), ValueError, "finite"),
-        (lambda w: optim.Backtracking([w], max_backtracks=2.5), ValueError, "max_backtracks"),
-        (lambda w: sets.Box(torch.zeros(2), torch.ones(3)), ValueError, "fit"),
-        (lambda w: sets.Box([], 1.0), TypeError, "float"),
-        (lambda w: sets.Box(np.zeros(2), np.ones(2)), TypeError, "as_tensor"),
-    ],
-)
-def test_raw_tracebacks_are_sentences(call: object, error: type, message: str) -> None:
-    w = vector(1.0)
-    w.grad = torch.ones_like(w)
-    with pytest.raises(error, match=message):
-        call(w)
-
-
-def test_numbers_of_numpy_are_numbers() -> None:
-    w = vector(1.0)
-    optim.HazanKakade([w], 0.0, epoch_steps=np.int64(5))
-    optim.DoG([w], lr=np.float32(0.5))
-
-
 def test_a_closure_with_backward_beside_a_value_is_explained() -> None:
     w = vector(1.0)
     optimizer = optim.Backtracking([w])

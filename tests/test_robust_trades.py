@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from neada import attacks, data, models
 from neada.data import Dataset
-from neada.inner import BudgetExhausted, InnerOptions
+from neada.inner import InnerOptions
 from neada.robust import TRADES, PerturbationStore
 from neada.stopping import FixedSteps
 
@@ -340,29 +340,6 @@ def test_a_resumed_loop_is_the_same_bit_for_bit(stored: bool) -> None:
 
 
 # Misuse.
-
-
-def test_misuse_is_one_sentence() -> None:
-    ((inputs, targets),) = batches()
-    with pytest.raises(ValueError, match="beta"):
-        TRADES(network(), CE, EPS, beta=-1.0)
-    with pytest.raises(ValueError, match="eps"):
-        TRADES(network(), CE, 0.0)
-    with pytest.raises(ValueError, match="norm"):
-        TRADES(network(), CE, EPS, "l3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="reuse_last"):
-        TRADES(network(), CE, EPS, inner=InnerOptions(reuse_last=True))
-    with pytest.raises(ValueError, match="either"):
-        store = PerturbationStore(10, (2, 3, 3))
-        TRADES(network(), CE, EPS, inner=InnerOptions(start="random"), store=store)
-    for layers in ([nn.Linear(18, 1)], [nn.Linear(18, 1), nn.Flatten(0)]):
-        one = nn.Sequential(nn.Flatten(), *layers).double()
-        with pytest.raises(ValueError, match="output"):
-            TRADES(one, functional.mse_loss, EPS).perturb(inputs, targets)
-    robust = TRADES(network(), CE, EPS)
-    robust.max_calls = 0
-    with pytest.raises(BudgetExhausted, match="max_calls"):
-        robust.perturb(inputs, targets)
 
 
 # Training.

@@ -1,7 +1,5 @@
 """Stopping rules: tables of answers, counts, joins, memory, and what is refused."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -197,22 +195,6 @@ def test_a_forgetful_rule_saves_nothing_and_refuses_a_memory() -> None:
 def test_bad_arguments_are_refused_with_a_sentence(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_plain_number_of_inner_steps_is_refused_with_a_sentence() -> None:
-    with pytest.raises((TypeError, ValueError), match="count"):
-        InnerSteps(3)
-
-
-def test_an_undefined_number_of_steps_is_refused_with_a_sentence() -> None:
-    with pytest.raises(ValueError, match="num_steps"):
-        FixedSteps(math.nan)
-
-
-@pytest.mark.parametrize("join", [lambda r: r | 3, lambda r: r & 3, lambda r: r | (lambda s: True)])
-def test_only_rules_can_be_joined(join) -> None:
-    with pytest.raises(TypeError, match="stopping"):
-        join(GradientMapping())
 
 
 SQUARES = st.floats(0.0, 1e6)
