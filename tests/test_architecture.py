@@ -141,22 +141,6 @@ def test_no_private_name_of_another_package_is_touched() -> None:
     assert trespasses(TREES) == []
 
 
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("robust/group.py", "def f(self): self._stepper._batch_size = 3"),
-        ("robust/group.py", "def f(self): return self._loop._count_says(0, 0)"),
-        ("solve/minimax.py", "def f(self): return self.stepper._groups"),
-        ("experiments/agnostic.py", "class A(NeAda):\n    def f(self): return self._players"),
-        ("training/loop.py", "from neada.files import _sync"),
-    ],
-)
-def test_a_private_name_of_another_package_would_be_seen(file: str, line: str) -> None:
-    path = SOURCE / file
-    changed = {**TREES, path: ast.parse(f"{path.read_text(encoding='utf-8')}\n{line}\n")}
-    assert len(trespasses(changed)) == 1
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_what_is_imported_from_another_package_is_in_its_list_of_names(path: Path) -> None:
     for node in ast.walk(TREES[path]):
@@ -278,12 +262,6 @@ def test_a_start_loads_nothing_heavy(name: str) -> None:
         env={**os.environ, "PYTHONPATH": str(SOURCE.parent)},
     )
     assert not set(result.stderr.split()) & heavy
-
-
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module"):
-        _ = neada.maximin
-    assert set(neada.__all__) <= set(dir(neada))
 
 
 def test_the_version_is_the_one_that_is_built() -> None:

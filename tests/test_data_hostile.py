@@ -45,56 +45,38 @@ def one_sentence(error: BaseException) -> bool:
     return text.isprintable() and len(text) < 600 and text[:1] != "" and not text.endswith(".")
 
 
-# what is in the file, and what the sentence says of it
 BAD_CONTENTS = {
-    "empty": (b"", "not an IDX file: it begins with nothing"),
-    "three bytes": (b"\0\0\x08", "not an IDX file: it begins with 000008"),
-    "text": (b"<html>404</html>", "not an IDX file: it begins with 3c68746d"),
-    "unknown dtype": (header(1, code=7) + b"1", "not an IDX file"),
-    "no dimensions": (bytes([0, 0, 8, 0]), "announces 0 dimensions"),
-    "many dimensions": (bytes([0, 0, 8, 255]) + bytes(1020), "announces 255 dimensions"),
-    "cut header": (IMAGES[:10], "ends inside its header"),
-    "cut content": (IMAGES[:-1], "is truncated: it announces 40 bytes and has 39"),
-    "garbage behind": (IMAGES + b"!", "more than the 40 bytes it announces"),
-    "huge": (header(2**32 - 1, 2**32 - 1, 2**32 - 1, code=14), "is truncated"),
-    "holds nothing": (header(0, 2**32 - 1), "holds nothing"),
+    "empty": b"",
+    "text": b"<html>404</html>",
+    "unknown dtype": header(1, code=7) + b"1",
+    "many dimensions": bytes([0, 0, 8, 255]) + bytes(1020),
+    "truncated header": IMAGES[:10],
+    "truncated content": IMAGES[:-1],
+    "trailing bytes": IMAGES + b"!",
+    "huge": header(2**32 - 1, 2**32 - 1, 2**32 - 1, code=14),
+    "no entries": header(0, 2**32 - 1),
 }
 BAD_PACKED = {
-    "cut": (gzip.compress(IMAGES)[:-12], "damaged gzip file"),
-    "wrong checksum": (gzip.compress(IMAGES)[:-8] + bytes(8), "damaged gzip file"),
-    "two bytes": (b"\x1f\x8b", "damaged gzip file"),
-    "bad method": (b"\x1f\x8b\x01" + bytes(20), "damaged gzip file"),
-    "bad stream": (gzip.compress(IMAGES)[:10] + b"\xff" * 20, "damaged gzip file"),
-    "garbage behind": (gzip.compress(IMAGES) + b"garbage", "damaged gzip file"),
-    "second member": (gzip.compress(IMAGES) + gzip.compress(b"!"), "more than the 24 bytes"),
-    "cut content": (gzip.compress(IMAGES[:-3]), "is truncated: it announces 24 bytes and has 21"),
-    "longer": (gzip.compress(IMAGES + b"!"), "more than the 24 bytes"),
-    "no IDX": (gzip.compress(b"hello world"), "not an IDX file"),
-    "cut header": (gzip.compress(IMAGES[:10]), "ends inside its header"),
-    "holds nothing": (gzip.compress(header(0, 2**32 - 1)), "holds nothing"),
-    "cannot hold": (gzip.compress(header(2**31, 100)), "more than .* gzipped bytes can hold"),
-    "not gzip": (IMAGES, "not gzipped although its name says so"),
+    "truncated": gzip.compress(IMAGES)[:-12],
+    "wrong checksum": gzip.compress(IMAGES)[:-8] + bytes(8),
+    "bad stream": gzip.compress(IMAGES)[:10] + b"\xff" * 20,
+    "trailing bytes": gzip.compress(IMAGES) + b"garbage",
+    "longer": gzip.compress(IMAGES + b"!"),
+    "not IDX": gzip.compress(b"hello world"),
+    "not gzip": IMAGES,
 }
 
 
-@pytest.mark.parametrize("case", BAD_CONTENTS)
-def test_a_bad_idx_file_is_refused(case, tmp_path) -> None:
-    content, sentence = BAD_CONTENTS[case]
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=sentence) as caught:
-        read_idx(path)
-    assert str(path) in str(caught.value) and one_sentence(caught.value)
-
-
-@pytest.mark.parametrize("case", BAD_PACKED)
-def test_a_bad_gzip_file_is_refused(case, tmp_path) -> None:
-    content, sentence = BAD_PACKED[case]
-    path = tmp_path / "file.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=sentence) as caught:
-        read_idx(path)
-    assert str(path) in str(caught.value) and one_sentence(caught.value)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [*[("file", c) for c in BAD_CONTENTS.values()], *[("a.gz", c) for c in BAD_PACKED.values()]],
+    ids=[*BAD_CONTENTS, *(f"gzip, {case}" for case in BAD_PACKED)],
+)
+def test_a_bad_idx_file_is_refused(name, content, tmp_path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=name) as caught:
+        read_idx(tmp_path / name)
+    assert one_sentence(caught.value)
 
 
 def test_a_gzip_bomb_costs_no_memory(tmp_path) -> None:

@@ -39,13 +39,6 @@ def test_the_example_prints_every_optimizer_with_its_needs() -> None:
     assert int(logistic) <= 60
 
 
-def test_a_bad_number_of_calls_is_refused() -> None:
-    result = run_example("--max-calls", "0")
-    assert result.returncode == 2
-    assert "max" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
@@ -141,6 +134,7 @@ def training_set() -> TensorDataset:
     return TensorDataset(digits.inputs_train, digits.targets_train)
 
 
+@pytest.mark.slow
 @needs("accelerate")
 def test_accelerate_trains_on_two_ranks_as_one_process_does(tmp_path: Path) -> None:
     order = torch.Generator().manual_seed(0)
@@ -150,6 +144,7 @@ def test_accelerate_trains_on_two_ranks_as_one_process_does(tmp_path: Path) -> N
     check_as_alone(found, trained_alone(batches, decay=1.0))
 
 
+@pytest.mark.slow
 @needs("lightning")
 def test_lightning_trains_on_two_ranks_as_one_process_does(tmp_path: Path) -> None:
     def batches() -> Iterator[list[Tensor]]:

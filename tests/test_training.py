@@ -237,24 +237,6 @@ def test_evaluations_are_those_of_the_attacks() -> None:
         assert result.accuracies[f"{name}_0.3"] == expected.attacked[0.3]
 
 
-def test_evaluations_in_between_may_look_at_fewer_samples() -> None:
-    points = tiny_data()
-    seen: list[int] = []
-
-    class Counting(nn.Linear):
-        def forward(self, inputs: Tensor) -> Tensor:
-            if not self.training:
-                seen.append(len(inputs))
-            return super().forward(inputs)
-
-    result = train(config(eval_every=60, eval_samples=7), data=points, model=Counting(2, 2))
-    assert set(seen) == {7, 30, 40}
-    sizes = [row["eval_samples"] for row in result.rows if "eval_samples" in row]
-    assert sizes[:-1] == [7] * (len(sizes) - 1), "a curve is about the same samples throughout"
-    assert sizes[-1] == len(points.targets_test)
-    assert result.rows[-1]["calls"] == result.rows[-2]["calls"]
-
-
 def test_the_worst_group_is_reported() -> None:
     points = tiny_data()
     result = train(config(objective="group"), data=points)
@@ -263,15 +245,6 @@ def test_the_worst_group_is_reported() -> None:
     assert points.groups_test is not None
     shares = [right[points.groups_test == g].float().mean().item() for g in (0, 1)]
     assert result.accuracies["test_worst_group"] == pytest.approx(min(shares))
-
-
-def test_progress_hears_every_step() -> None:
-    heard: list[Progress] = []
-    result = train(config(eval_every=40), data=tiny_data(), progress=heard.append)
-    assert [at.x_steps for at in heard] == list(range(1, result.x_steps + 1))
-    parts = [at.part for at in heard]
-    assert parts == sorted(parts) and 0.0 < parts[0] <= parts[-1] <= 1.0
-    assert heard[0].accuracy is None and heard[-1].accuracy is not None
 
 
 def test_schedules_go_by_calls_or_by_the_part_that_is_done() -> None:
@@ -402,34 +375,6 @@ def test_a_signal_finishes_the_batch_and_leaves_a_checkpoint(
     assert without_times(resumed.rows) == without_times(whole.rows)
 
 
-def test_training_works_outside_of_the_main_thread(tmp_path: Path) -> None:
-    results = []
-    worker = threading.Thread(
-        target=lambda: results.append(train(config(), tmp_path, data=tiny_data()))
-    )
-    worker.start()
-    worker.join()
-    assert results[0].status is TrainStatus.FINISHED
-
-
-def test_a_damaged_newest_checkpoint_falls_back_and_still_ends_the_same(tmp_path: Path) -> None:
-    whole = train(config(warm_start="disk"), tmp_path / "whole", data=tiny_data())
-    folder = tmp_path / "run"
-    with pytest.raises(_Stop):
-        train(
-            config(warm_start="disk"),
-            folder,
-            data=tiny_data(),
-            progress=stopping_after(6),
-            checkpoint_seconds=1e-9,
-        )
-    newest = Checkpoints(folder).paths()[-1]
-    newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match="damaged"):
-        result = train(config(warm_start="disk"), folder, resume=True, data=tiny_data())
-    assert without_times(result.rows) == without_times(whole.rows)
-
-
 # How runs end badly.
 
 
@@ -461,17 +406,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     state = Checkpoints(tmp_path).load()
     assert state is not None
     assert all(bool(tensor.isfinite().all()) for tensor in state["model"].values())
-
-
-def test_a_model_that_overflowed_is_never_a_checkpoint(tmp_path: Path) -> None:
-    asked = config(
-        method="gdmax", inner_steps=1, x_optimizer="sgd", y_optimizer="sgd", lr_x=1e30, max_calls=60
-    )
-    result = train(asked, tmp_path, data=tiny_data(), checkpoint_seconds=1e-9)
-    assert result.status is TrainStatus.NON_FINITE
-    for path in Checkpoints(tmp_path).paths():
-        state = torch.load(path, weights_only=True)["model"]
-        assert all(bool(tensor.isfinite().all()) for tensor in state.values())
 
 
 def test_a_run_is_not_overwritten_by_accident(tmp_path: Path) -> None:
@@ -530,16 +464,6 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
     for name in ("loss", "test_clean", "seconds"):
         expected = [(row["calls"], pytest.approx(row[name])) for row in result.rows if name in row]
         assert scalars(tmp_path, name) == expected
-
-
-def test_tensorboard_forgets_the_rows_after_the_checkpoint(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    asked = config(max_calls=40, log_every=1)
-    with pytest.raises(_Stop):
-        train(asked, tmp_path, data=tiny_data(), tensorboard=True, progress=stopping_after(5))
-    result = train(asked, tmp_path, resume=True, data=tiny_data(), tensorboard=True)
-    expected = [(row["calls"], pytest.approx(row["loss"])) for row in result.rows if "loss" in row]
-    assert scalars(tmp_path, "loss") == expected
 
 
 # Configs.
@@ -657,10 +581,3 @@ def test_a_learning_rate_of_the_adversary_is_for_a_named_optimizer() -> None:
     assert TrainConfig(lr_y=0.1, stop="released").adversary == "adam", "as the authors' scripts"
     assert TrainConfig(lr_y=0.1, method="tiada").lr_y == 0.1
     assert TrainConfig().adversary is None
-
-
-def test_what_needs_a_folder_says_so() -> None:
-    with pytest.raises(ValueError, match="run"):
-        train(config(), resume=True, data=tiny_data())
-    with pytest.raises(ValueError, match="run"):
-        train(config(warm_start="disk"), data=tiny_data())
