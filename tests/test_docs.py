@@ -1,7 +1,6 @@
 """The pages of the documentation agree with the code."""
 
 import re
-import runpy
 import shlex
 from pathlib import Path
 
@@ -133,15 +132,3 @@ def test_the_commands_have_the_flags_that_pages_use(page: Path) -> None:
     for command in COMMAND.findall(page.read_text(encoding="utf-8")):
         _, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
         make_parser().parse_args(arguments)
-
-
-def test_the_figure_of_the_first_page_shows_what_its_words_say() -> None:
-    script = runpy.run_path(str(DOCS / "figures" / "wrong_ratio.py"))
-    (_, adams), (spent, nested), (calls, solved) = script["curves"]().values()
-    assert max(adams[-200:]) > 1.0
-    assert max(norm for call, norm in zip(spent, nested, strict=True) if call < 2000) > 1.0
-    assert max(nested[-50:]) < 1e-10
-    play = script["play"]
-    play.__globals__.update(LR_X=0.1, LR_Y=0.01)
-    assert max(play(neada.Simultaneous)[1][-200:]) < 1e-10
-    assert solved[-1] < 1e-6 and calls[-1] == 24

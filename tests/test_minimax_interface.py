@@ -26,23 +26,6 @@ def pulled(x: torch.Tensor, y: Any) -> torch.Tensor:
 # What is printed.
 
 
-def test_a_result_prints_as_an_aligned_table_without_its_history() -> None:
-    result = minimax(saddle, [0.0], [0.0])
-    lines = repr(result).splitlines()
-    assert str(result) == repr(result)
-    names = [line.split(":")[0].strip() for line in lines]
-    assert names == [
-        *("status", "success", "message", "fun", "x", "y"),
-        *("grad_norm_x", "grad_norm_y", "calls", "steps"),
-    ]
-    assert {line.index(":") for line in lines} == {len("grad_norm_x")}
-    assert lines[0].strip() == "status: CONVERGED"
-    assert lines[1].strip() == "success: True"
-    assert lines[4].strip() == "x: [0.5]"
-    assert f": {result.total_calls} ({result.calls_x} of x, {result.calls_y} of y, " in lines[8]
-    assert lines[9].strip() == f"steps: {result.outer_steps} of x, {result.inner_steps} of y"
-
-
 # What is plotted.
 
 

@@ -1,7 +1,4 @@
-"""The tables of the documentation are those that the files of benchmarks and runs give.
-
-`test_sentences.py` is about the numbers in prose.
-"""
+"""The tables of the documentation are those that the files of benchmarks and runs give."""
 
 import functools
 import importlib

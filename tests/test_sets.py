@@ -1,8 +1,6 @@
 """Every set of the table in `set_cases.py` through one battery of properties."""
 
-import copy
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -117,16 +115,6 @@ def test_half_precision_is_feasible(case, dtype):
     assert violation(case, projected) <= 20 * eps(dtype) * size  # as for float32
     assert same(case.set.project(projected), projected)
     assert all(tensor.dtype == dtype for tensor in projected)
-
-
-@every_case
-def test_repr_names_the_class_and_copies_behave_alike(case):
-    assert repr(case.set).startswith(type(case.set).__name__ + "(")
-    assert "\n" not in repr(case.set)
-    point = draw(case, 1, 10.0)
-    for twin in (copy.deepcopy(case.set), pickle.loads(pickle.dumps(case.set))):
-        assert repr(twin) == repr(case.set)
-        assert same(twin.project(point), case.set.project(point))
 
 
 @every_case

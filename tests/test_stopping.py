@@ -72,23 +72,6 @@ def test_the_number_of_inner_steps_grows_as_told(count, limits) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        (GradientMapping(), "squared"),
-        (InnerSteps(), "t+1 inner steps"),
-        (InnerSteps(("log", 2)), "ceil"),
-        (InnerSteps(lambda t: t), "function"),
-        (FixedSteps(15), "inner"),
-        (FixedAccuracy(1e-3), "gradient"),
-        (FixedSteps(2) | FixedAccuracy(1.0), "(2 inner steps or gradient mapping <= 1)"),
-        (FixedSteps(2) & FixedAccuracy(1.0), "(2 inner steps and gradient mapping <= 1)"),
-    ],
-)
-def test_a_rule_knows_its_name(rule: StoppingRule, words: str) -> None:
-    assert str(rule) == words
-
-
-@pytest.mark.parametrize(
     ("k", "grad_sq_y", "reason"),
     [
         (3, None, "3 inner steps"),
