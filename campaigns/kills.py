@@ -129,5 +129,5 @@ def _kill_reproduction(tally: Tally, length: str, draw: random.Random, scratch: 
 def _reproduced(out: Path, ended: Ended) -> str:
     if ended.code != 0:
         return f"exit code {ended.code}: {ended.errors[-300:]!a}"
-    claims = reproductions.claims_of(json.loads((out / "claims.json").read_text()))
+    claims = reproductions.claims_of(json.loads((out / "claims.json").read_text(encoding="utf-8")))
     return json.dumps([claims, reproductions.rows_of(out)], sort_keys=True)

@@ -238,38 +238,6 @@ def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
 # Bad input.
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "error", "message"),
-    [
-        ({"method": "nead"}, ValueError, "did you mean 'neada'"),
-        (
-            {"method": "gda", "options": {"lr": 1.0}},
-            ValueError,
-            "no option 'lr'; did you mean 'lr_[xy]'",
-        ),
-        ({"method": "extragradient", "options": {"make": 1}}, ValueError, "no option 'make'"),
-        ({"tol": 0.0}, ValueError, "tol must be a number greater than 0"),
-        ({"max_calls": 0}, ValueError, "max_calls must be a whole number at least 1"),
-        ({"max_calls": 10.5}, ValueError, "max_calls must be a whole number"),
-        ({"tol": "a"}, ValueError, "tol must be a number"),
-        ({"options": ["lr_x"]}, TypeError, "options must be a dictionary such as"),
-        ({"noise": "some"}, ValueError, "noise must be None, a number"),
-        ({"x0": "zero"}, TypeError, "x0 is a str"),
-        ({"x0": []}, ValueError, "x0 is empty"),
-        ({"y0": math.nan}, ValueError, "y0 has entries that are not finite"),
-        ({"x0": torch.zeros(2, dtype=torch.complex64)}, TypeError, "x0 is complex"),
-        ({"fun": lambda x, y: torch.zeros(3) * x - y**2}, ValueError, "must return one number"),
-        ({"fun": lambda x, y: 1.0}, TypeError, "as a tensor, not float"),
-        ({"fun": lambda x, y: torch.tensor(1.0)}, ValueError, "depends on neither player"),
-        ({"y_set": sets.Box(torch.zeros(3), torch.ones(3))}, ValueError, "does not broadcast"),
-    ],
-)
-def test_bad_input_is_one_sentence(kwargs: dict, error: type, message: str) -> None:
-    call = {"fun": saddle, "x0": 0.0, "y0": 0.0, **kwargs}
-    with pytest.raises(error, match=message):
-        minimax(call.pop("fun"), call.pop("x0"), call.pop("y0"), **call)
-
-
 # Sets on one group only, and rows that are numbers.
 
 

@@ -333,7 +333,7 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="remove it or use another path"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "columns.npy")
     PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy").settle()
-    (tmp_path / "other.npy.sums").write_text("??")
+    (tmp_path / "other.npy.sums").write_text("??", encoding="utf-8")
     with pytest.raises(ValueError, match="sums is damaged"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
     (tmp_path / "other.npy.sums").unlink()
@@ -341,7 +341,7 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
         PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
     with pytest.raises(ValueError, match="not .*21, 2, 3.* remove it or use another path"):
         PerturbationStore(NUM + 1, SHAPE, path=path)
-    (tmp_path / "text").write_text("hello")
+    (tmp_path / "text").write_text("hello", encoding="utf-8")
     with pytest.raises(ValueError, match="text is not a perturbation store"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "text")
     with pytest.raises(ValueError, match="ids must be from 0 to 19, got -1 to 3"):

@@ -157,11 +157,11 @@ def test_attack_refuses_another_config(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["train", "--data", "synthetic", "--max-calls", "25", "--quiet"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     config = tmp_path / "config.json"
-    text = config.read_text()
+    text = config.read_text(encoding="utf-8")
     assert main(["attack", str(tmp_path), "--eps", "0.1"]) == 0
     for before, after in (('"gamma": 1.3', '"gamma": 1.4'), ('"max_calls": 25', '"max_calls": 26')):
-        config.write_text(text.replace(before, after))
-        assert config.read_text() != text
+        config.write_text(text.replace(before, after), encoding="utf-8")
+        assert config.read_text(encoding="utf-8") != text
         for asked in (["attack"], ["certify"], ["train", "--resume", "--quiet", "--out"]):
             capsys.readouterr()
             assert main([*asked, str(tmp_path)]) == 2
@@ -222,14 +222,17 @@ def test_no_other_file_is_written_through_a_link(
     folder, other = tmp_path / "run", tmp_path / "other"
     for target in (other, tmp_path / "missing"):
         shutil.copytree(folders["finished"], folder)
-        other.write_text("somebody's")
+        other.write_text("somebody's", encoding="utf-8")
         (folder / name).unlink()
         (folder / name).symlink_to(target)
         for way in ("resume", "overwrite"):
             options: Any = {way: True}
             with pytest.raises(ValueError, match="in the place of a file"):
                 train(CONFIG, folder, model=model(), data=data(), **options)
-        assert other.read_text() == "somebody's" and not (tmp_path / "missing").exists()
+        assert (
+            other.read_text(encoding="utf-8") == "somebody's"
+            and not (tmp_path / "missing").exists()
+        )
         shutil.rmtree(folder)
 
 

@@ -72,10 +72,10 @@ def test_a_folder_without_its_config_is_not_emptied(finished: Path, resume: bool
 
 
 def test_files_of_somebody_else_are_not_removed(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("mine\n")
+    (tmp_path / "metrics.jsonl").write_text("mine\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"has metrics.jsonl but no config.json"):
         train(CONFIG, tmp_path)
-    assert (tmp_path / "metrics.jsonl").read_text() == "mine\n"
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == "mine\n"
 
 
 def test_a_run_removes_only_files_of_a_run(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_other_data_or_another_model_leave_the_run_sealed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fields", [{"data": 5}, {"gamma": "large"}, {"color": 1}, []])
 def test_a_config_of_something_else_is_one_sentence(finished: Path, fields: Any) -> None:
-    (finished / "config.json").write_text(json.dumps(fields))
+    (finished / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(ValueError, match="holds no training run"):
         open_run(finished)
 
