@@ -222,7 +222,7 @@ while True:
 
 def test_clear_removes_checkpoints_and_nothing_else(tmp_path: Path) -> None:
     other = tmp_path / "checkpoint-notes.txt"
-    other.write_text("mine")
+    other.write_text("mine", encoding="utf-8")
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(state(0))
     checkpoints.clear()
@@ -235,7 +235,7 @@ def test_metrics_are_cut_at_the_mark(tmp_path: Path) -> None:
     run.append([{"t": 0}, {"t": 1}])
     mark = run.mark()
     run.append([{"t": 2}])
-    with run.metrics_file.open("a") as file:
+    with run.metrics_file.open("a", encoding="utf-8") as file:
         file.write('{"t": 3, "unfini')
     run.go_on(mark, seconds=100.0)
     assert run.rows() == [{"t": 0}, {"t": 1}]

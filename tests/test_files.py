@@ -16,17 +16,17 @@ from neada import files
 
 def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
-    path.write_text("old")
+    path.write_text("old", encoding="utf-8")
     with pytest.raises(RuntimeError, match="half way"), files.replacing(path) as file:
         file.write(b"new, but")
         raise RuntimeError("half way")
-    assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
 def test_a_written_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
     files.write_text(tmp_path / "ours", "text")
-    (tmp_path / "theirs").write_text("text")
+    (tmp_path / "theirs").write_text("text", encoding="utf-8")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "theirs").stat().st_mode
 
 
@@ -175,20 +175,26 @@ def test_a_file_system_without_locks_is_said_and_used(
 
 
 def test_the_lock_writes_through_no_link(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("content")
+    (tmp_path / "precious").write_text("content", encoding="utf-8")
     (tmp_path / ".neada-lock").symlink_to("precious")
     with pytest.raises(OSError), files.locked(tmp_path):
         pass
-    assert (tmp_path / "precious").read_text() == "content"
+    assert (tmp_path / "precious").read_text(encoding="utf-8") == "content"
 
 
 def test_only_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
-    for name in (".config.json.0123abcd", ".config.json", ".a.longer-word", "plain.0123abcd"):
+    draft = ".config.json.0123abcd.neada-tmp"
+    others = [
+        *(".config.json", ".config.json.0123abcd", ".config.json.bak.neada-tmp"),
+        *(".bashrc.20241117", ".other.json.0123abcd.neada-tmp", "config.json.0123abcd.neada-tmp"),
+    ]
+    for name in (draft, *others):
         (tmp_path / name).touch()
-    (tmp_path / ".folder.0123abcd").mkdir()
-    files.remove_drafts(tmp_path)
-    left = [".a.longer-word", ".config.json", ".folder.0123abcd", "plain.0123abcd"]
-    assert sorted(os.listdir(tmp_path)) == left
+    files.remove_drafts(tmp_path, ["config.json"])
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+    (tmp_path / draft).mkdir()
+    files.remove_drafts(tmp_path, ["config.json"])
+    assert (tmp_path / draft).is_dir()
 
 
 # JSON that nobody should have to trust.

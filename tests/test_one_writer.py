@@ -79,7 +79,7 @@ def test_a_second_training_is_refused_and_a_killed_one_is_not_in_the_way(
         process.kill()
         process.wait()
         files.write_text(folder / ".neada-lock", "1 elsewhere\n")  # a number proves nothing
-        (folder / ".metrics.jsonl.0123abcd").touch()  # as a kill leaves it
+        (folder / ".metrics.jsonl.0123abcd.neada-tmp").touch()  # as a kill leaves it
         assert main([*TRAIN, "30", "--out", str(folder), "--overwrite"]) == 0
     assert Run(folder).rows()[-1]["calls"] == 30
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []

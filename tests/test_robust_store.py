@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada.inner import InnerOptions
-from neada.robust import WRM, PerturbationStore, journal
+from neada.robust import WRM, PerturbationStore, ShardedStore, journal
 from neada.robust.store import PerturbationStore as Store
 from neada.stopping import FixedSteps
 
@@ -333,7 +333,7 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="remove it or use another path"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "columns.npy")
     PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy").settle()
-    (tmp_path / "other.npy.sums").write_text("??")
+    (tmp_path / "other.npy.sums").write_text("??", encoding="utf-8")
     with pytest.raises(ValueError, match="sums is damaged"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
     (tmp_path / "other.npy.sums").unlink()
@@ -341,13 +341,18 @@ def test_misuse_is_one_sentence(tmp_path: Path) -> None:
         PerturbationStore(NUM, SHAPE, path=tmp_path / "other.npy")
     with pytest.raises(ValueError, match="not .*21, 2, 3.* remove it or use another path"):
         PerturbationStore(NUM + 1, SHAPE, path=path)
-    (tmp_path / "text").write_text("hello")
+    (tmp_path / "text").write_text("hello", encoding="utf-8")
     with pytest.raises(ValueError, match="text is not a perturbation store"):
         PerturbationStore(NUM, SHAPE, path=tmp_path / "text")
     with pytest.raises(ValueError, match="ids must be from 0 to 19, got -1 to 3"):
         kept.get(torch.tensor([3, -1]))
     with pytest.raises(TypeError, match="tensor of whole numbers"):
         kept.get(torch.tensor([3.0]))
+    for wrong in (torch.tensor([True, False]), torch.tensor([1j])):
+        with pytest.raises(TypeError, match="ids"):
+            kept.get(wrong)
+        with pytest.raises(TypeError, match="ids"):
+            kept.put(wrong, torch.zeros(len(wrong), *SHAPE))
     with pytest.raises(ValueError, match=r"shape \(2, 2\), but 2 samples of shape \(2, 3\)"):
         kept.put(torch.tensor([3, 4]), torch.zeros(2, 2))
     with pytest.raises(ValueError, match="dtype must be torch.float32"):
@@ -401,3 +406,20 @@ def test_a_stored_start_is_put_into_the_box() -> None:
     robust = WRM(model, functional.cross_entropy, 1.0, store=kept, **options)
     worst = robust.perturb(torch.rand(2, 3), torch.tensor([0, 1]), ids=torch.arange(2))
     assert torch.equal(worst.inputs, torch.ones(2, 3))
+
+
+def test_taking_over_from_other_ranks_removes_only_files_of_the_store(tmp_path: Path) -> None:
+    stem = tmp_path / "store.npy"
+    for rank in range(2):
+        shard = PerturbationStore(NUM // 2, SHAPE, path=tmp_path / f"store-{rank}-of-2.npy")
+        shard.put(torch.arange(NUM // 2), rows(rank, NUM // 2))
+        shard.commit()
+    kept = {"store.npy.bak", "store-mine.npy", "storeroom.npy.gz"}
+    for name in kept:
+        (tmp_path / name).write_text("mine")
+    store = ShardedStore(NUM, SHAPE, path=stem)
+    store.load_state_dict({"generations": [1, 1]})
+    assert torch.equal(store.get(torch.arange(NUM))[::2], rows(0, NUM // 2))
+    store.tidy()
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {*kept, "store.npy", "store.npy.sums", "store.npy.1.journal"}

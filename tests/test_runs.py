@@ -53,7 +53,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 )
 def test_damage_is_known(tmp_path: Path, name: str, content: str, sentence: str) -> None:
     run = finished(tmp_path / "run")
-    (run.folder / name).write_text(content)
+    (run.folder / name).write_text(content, encoding="utf-8")
     assert run.trouble(CONFIG) == sentence
 
 
@@ -86,7 +86,7 @@ def test_what_is_sealed_is_what_was_appended_and_not_what_is_in_the_file(tmp_pat
     run = Run(tmp_path / "run")
     run.start(CONFIG)
     run.append([{"calls": 1}])
-    run.metrics_file.write_text('{"calls": 2}\n')
+    run.metrics_file.write_text('{"calls": 2}\n', encoding="utf-8")
     run.append([{"calls": 3}])
     run.seal()
     assert run.trouble(CONFIG) == "metrics.jsonl is not what the run wrote"
@@ -94,11 +94,13 @@ def test_what_is_sealed_is_what_was_appended_and_not_what_is_in_the_file(tmp_pat
 
 def test_a_seal_of_before_it_protected_itself_still_counts(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
-    result = json.loads((run.folder / "result.json").read_text())
+    result = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
     older = {name: result[name] for name in ("seconds", "metrics_sha256")}
-    (run.folder / "result.json").write_text(json.dumps(older))
+    (run.folder / "result.json").write_text(json.dumps(older), encoding="utf-8")
     assert run.trouble(CONFIG) == ""
-    (run.folder / "result.json").write_text(json.dumps({**older, "metrics_sha256": "0"}))
+    (run.folder / "result.json").write_text(
+        json.dumps({**older, "metrics_sha256": "0"}), encoding="utf-8"
+    )
     assert run.trouble(CONFIG) == "metrics.jsonl is not what the run wrote"
 
 
@@ -131,9 +133,9 @@ def test_files_are_standard_json(tmp_path: Path) -> None:
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")
 
-    for line in run.metrics_file.read_text().splitlines():
+    for line in run.metrics_file.read_text(encoding="utf-8").splitlines():
         json.loads(line, parse_constant=refuse)
-    json.loads((run.folder / "config.json").read_text(), parse_constant=refuse)
+    json.loads((run.folder / "config.json").read_text(encoding="utf-8"), parse_constant=refuse)
 
 
 def test_the_environment_is_plain_data() -> None:

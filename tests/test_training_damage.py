@@ -157,11 +157,11 @@ def test_attack_refuses_another_config(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["train", "--data", "synthetic", "--max-calls", "25", "--quiet"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     config = tmp_path / "config.json"
-    text = config.read_text()
+    text = config.read_text(encoding="utf-8")
     assert main(["attack", str(tmp_path), "--eps", "0.1"]) == 0
     for before, after in (('"gamma": 1.3', '"gamma": 1.4'), ('"max_calls": 25', '"max_calls": 26')):
-        config.write_text(text.replace(before, after))
-        assert config.read_text() != text
+        config.write_text(text.replace(before, after), encoding="utf-8")
+        assert config.read_text(encoding="utf-8") != text
         for asked in (["attack"], ["certify"], ["train", "--resume", "--quiet", "--out"]):
             capsys.readouterr()
             assert main([*asked, str(tmp_path)]) == 2
@@ -200,7 +200,7 @@ def test_a_kill_after_falling_back_leaves_a_run_that_goes_on(
 def test_something_else_in_the_place_of_a_file_is_refused(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    for name in (*NAMES, "result.json", ".metrics.jsonl.0123abcd"):
+    for name in (*NAMES, "result.json", ".metrics.jsonl.0123abcd.neada-tmp"):
         folder = tmp_path / "run"
         shutil.copytree(folders["finished"], folder)
         path = folder / name if name.startswith(".") else named(folder, name)
@@ -222,14 +222,17 @@ def test_no_other_file_is_written_through_a_link(
     folder, other = tmp_path / "run", tmp_path / "other"
     for target in (other, tmp_path / "missing"):
         shutil.copytree(folders["finished"], folder)
-        other.write_text("somebody's")
+        other.write_text("somebody's", encoding="utf-8")
         (folder / name).unlink()
         (folder / name).symlink_to(target)
         for way in ("resume", "overwrite"):
             options: Any = {way: True}
             with pytest.raises(ValueError, match="in the place of a file"):
                 train(CONFIG, folder, model=model(), data=data(), **options)
-        assert other.read_text() == "somebody's" and not (tmp_path / "missing").exists()
+        assert (
+            other.read_text(encoding="utf-8") == "somebody's"
+            and not (tmp_path / "missing").exists()
+        )
         shutil.rmtree(folder)
 
 

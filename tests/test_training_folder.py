@@ -72,10 +72,29 @@ def test_a_folder_without_its_config_is_not_emptied(finished: Path, resume: bool
 
 
 def test_files_of_somebody_else_are_not_removed(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("mine\n")
+    (tmp_path / "metrics.jsonl").write_text("mine\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"has metrics.jsonl but no config.json"):
         train(CONFIG, tmp_path)
-    assert (tmp_path / "metrics.jsonl").read_text() == "mine\n"
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == "mine\n"
+
+
+def test_a_run_removes_only_files_of_a_run(tmp_path: Path) -> None:
+    names = [".bashrc.20241117", ".config.json.0123abcd", "perturbations.npy.bak"]
+    names += ["perturbations-mine.npy", "checkpoint-best.pt", ".notes.0123abcd.neada-tmp"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    arguments = ["train", "--data", "synthetic", "--max-calls", "10", "--out", str(tmp_path)]
+    for flags in ([], ["--overwrite"], ["--resume", "--max-calls", "20"]):
+        assert main([*arguments, *flags, "--quiet"]) == 0
+    assert [name for name in names if not (tmp_path / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "metrics.jsonl"])
+def test_files_of_another_program_are_not_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"scripts": {}}')
+    for flags in ([], ["--overwrite"], ["--resume"]):
+        assert main(["train", "--data", "synthetic", "--out", str(tmp_path), *flags]) == 2
+    assert everything_in(tmp_path) == {name: b'{"scripts": {}}'}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +137,7 @@ def test_other_data_or_another_model_leave_the_run_sealed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fields", [{"data": 5}, {"gamma": "large"}, {"color": 1}, []])
 def test_a_config_of_something_else_is_one_sentence(finished: Path, fields: Any) -> None:
-    (finished / "config.json").write_text(json.dumps(fields))
+    (finished / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(ValueError, match="holds no training run"):
         open_run(finished)
 

@@ -64,7 +64,7 @@ print(json.dumps({"ends": ends, "checkpoints": checkpoints, "duration": duration
 
 def test_ten_kills_change_nothing(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path), "10"],
         capture_output=True,
@@ -90,7 +90,10 @@ def test_ten_kills_change_nothing(tmp_path: Path) -> None:
 
 
 def _rows(folder: Path) -> list[dict[str, object]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     return [{name: v for name, v in row.items() if name != "seconds"} for row in rows]
 
 

@@ -25,6 +25,7 @@ BASE = TrainConfig(
     eval_every=15,
     eval_eps=(0.1,),
     eval_samples=9,
+    final_samples="all",
 )
 RUNS: dict[str, dict[str, Any]] = {
     "wrm": {"attack": "pgd"},

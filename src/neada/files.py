@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -24,6 +25,7 @@ __all__ = [
     "append_lines",
     "decode",
     "download",
+    "draft_pattern",
     "drafts",
     "encode",
     "locked",
@@ -47,6 +49,7 @@ _MAX_SECONDS = 900.0
 _MAX_DOWNLOAD = 2**26
 _CHUNK = 2**18
 _LOCK = ".neada-lock"
+_DRAFT = ".neada-tmp"
 _TRIES = 1000
 """To lock a folder that others make and remove at the same time."""
 
@@ -62,7 +65,7 @@ def replacing(path: Path, draft: Path | None = None) -> Iterator[IO[bytes]]:
         draft: An existing file in the same folder to be finished in place of a new one; it stays
             if the block fails.
     """
-    name = draft or path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    name = draft or path.with_name(f".{path.name}.{os.urandom(4).hex()}{_DRAFT}")
     try:
         with name.open("r+b" if draft else "xb") as file:
             yield file
@@ -76,16 +79,27 @@ def replacing(path: Path, draft: Path | None = None) -> Iterator[IO[bytes]]:
     sync_folder(path.parent)
 
 
+def draft_pattern(pattern: str) -> str:
+    """The glob pattern of the temporary files of files whose names match a pattern."""
+    return f".{pattern}.{8 * '[0-9a-f]'}{_DRAFT}"
+
+
 def drafts(folder: Path, pattern: str) -> list[Path]:
-    """What killed writers left half-written of files whose names match a pattern."""
-    return list(folder.glob(f".{pattern}.{8 * '[0-9a-f]'}"))
+    """Temporary files left by killed processes for files whose names match a pattern."""
+    return list(folder.glob(draft_pattern(pattern)))
 
 
-def remove_drafts(folder: Path) -> None:
-    """Remove what killed writers left half-written in a folder; hold its lock."""
-    for left in drafts(folder, "*"):
-        if left.is_file():
-            left.unlink(missing_ok=True)
+def remove_drafts(folder: Path, patterns: Iterable[str]) -> None:
+    """Remove the temporary files that killed processes left in a folder; requires its lock.
+
+    Args:
+        folder: The folder.
+        patterns: The names of the files that are written there, as glob patterns.
+    """
+    for pattern in patterns:
+        for left in drafts(folder, pattern):
+            if left.is_file():
+                left.unlink(missing_ok=True)
 
 
 class FolderInUse(ValueError):  # noqa: N818 (what has happened)
@@ -384,7 +398,7 @@ def download(urls: Iterable[str], path: Path, checksum: str) -> None:
     deadline = time.monotonic() + _MAX_SECONDS
     try:
         with locked(path.parent):
-            remove_drafts(path.parent)
+            remove_drafts(path.parent, [glob.escape(path.name)])
             for url in urls:
                 try:
                     return _download(url, path, checksum, deadline)

@@ -25,6 +25,7 @@ from neada.files import (
     FolderInUse,
     append_lines,
     decode,
+    draft_pattern,
     drafts,
     encode,
     locked,
@@ -38,6 +39,7 @@ from neada.files import (
 )
 
 __all__ = [
+    "FILES",
     "Checkpoints",
     "FolderInUse",
     "Run",
@@ -52,7 +54,8 @@ __all__ = [
 ]
 
 
-_FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json", "checkpoint-*.pt")
+FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json", "checkpoint-*.pt")
+"""The names of the files in a run folder, as glob patterns."""
 _PACKAGES = ("neada", "torch", "numpy", "matplotlib", "scikit-learn", "mlxtend", "tqdm")
 
 
@@ -277,7 +280,7 @@ def check_files(folder: Path, *patterns: str) -> None:
         ValueError: There is a folder, a pipe or the like, which could be neither read nor replaced,
             or a link, through which another file would be written.
     """
-    names = [each for pattern in (*_FILES, *patterns) for each in (pattern, f".{pattern}.????????")]
+    names = [name for each in (*FILES, *patterns) for name in (each, draft_pattern(each))]
     for path in folder.iterdir() if folder.is_dir() else ():
         is_own_file = path.is_file() and not path.is_symlink()
         if not is_own_file and any(fnmatch.fnmatchcase(path.name, name) for name in names):

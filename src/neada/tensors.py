@@ -32,6 +32,7 @@ __all__ = [
     "dot",
     "drop_cached_casts",
     "interpolate_",
+    "is_whole",
     "negative",
     "raise_non_finite",
     "row_sums",
@@ -62,6 +63,12 @@ class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
     """
 
     rows: Tensor | None = None
+
+
+def is_whole(tensor: Tensor) -> bool:
+    """Whether the dtype is that of integers; bool is not: a mask is no list of indices."""
+    is_real = not (tensor.is_floating_point() or tensor.is_complex())
+    return is_real and tensor.dtype != torch.bool
 
 
 def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_flags, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import (
@@ -152,7 +152,7 @@ class SPG(PlayerOptimizer):
             tensors.drop_cached_casts()
 
     def _check(self, group: Group) -> None:
-        check_choice("safeguard", group["safeguard"], (True, False))
+        check_flags(safeguard=group["safeguard"])
         if group["lr"] is not None:
             self._check_rate(group, group["rowwise"])
         if group["first_move"] is not None:

@@ -133,6 +133,11 @@ class GroupDRO(Counted):
         check_choice("estimate", estimate, ("mean", "unbiased"))
         check_number("strength", strength)
         check_number("adjustment", adjustment, strict=False)
+        if regularizer is None and strength != 1.0:
+            raise ValueError(
+                f"strength={strength:g} is the factor of a regularizer, and regularizer=None has "
+                "none: leave it out"
+            )
         if adjustment > 0.0 and sizes is None:
             raise ValueError("the size adjustment needs the sizes of the groups: pass sizes=")
         like = next(iter(model.parameters()), torch.zeros(1))

@@ -126,8 +126,7 @@ def checked_ids(name: str, ids: object, num_samples: int, size: int | None = Non
     if ids is None:
         raise TypeError(f"{name} must be given: one integer for each sample")
     found = torch.as_tensor(ids)
-    is_integer = not (found.is_floating_point() or found.is_complex() or found.dtype is torch.bool)
-    if found.shape != (num_samples,) or not is_integer:
+    if found.shape != (num_samples,) or not tensors.is_whole(found):
         raise ValueError(
             f"{name} must be integers, one for each of the {num_samples} samples, got shape "
             f"{tuple(found.shape)} and dtype {found.dtype}"

@@ -14,6 +14,7 @@ from neada import parallel, tensors
 from neada.checks import check_origin, check_pair
 from neada.inner import Counted, Counters, backward
 from neada.optim.base import PlayerOptimizer
+from neada.optim.constrain import constraints
 from neada.robust.adversary import Adversary, inner_model
 from neada.robust.losses import (
     Loss,
@@ -134,6 +135,7 @@ class InputObjective(Counted, ABC):
             NonFiniteGradient: The loss or a gradient is NaN or Inf; the parameters are unchanged.
         """
         check_descends(x_optimizer)
+        constraints(x_optimizer)  # honors sets in the groups of torch's own optimizers
         params = checked_parameters(x_optimizer, [self.model, self.loss_function])
         worst = self.perturb(inputs, targets, ids)
         self.counters.check_budget()

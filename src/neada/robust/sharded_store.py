@@ -1,7 +1,6 @@
 """A perturbation store that is spread over the ranks of a process group."""
 
-import contextlib
-import glob
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ import torch
 from torch import Tensor
 
 from neada import distributed
-from neada.robust.store import PerturbationStore
+from neada.robust.store import PerturbationStore, check_ids
 
-__all__ = ["ShardedStore"]
+__all__ = ["ShardedStore", "store_files"]
 
 _BLOCK = 4096
 """Rows that are moved at a time when another number of ranks takes over."""
@@ -185,15 +184,14 @@ class ShardedStore(PerturbationStore):
     def _others(self, stem: Path) -> list[Path]:
         """The files that belong to other numbers of ranks."""
         own = tuple(path.name for path in _shard_paths(stem, self._num_ranks))
-        pattern = f"{glob.escape(stem.stem)}*{glob.escape(stem.suffix)}*"
-        return [path for path in stem.parent.glob(pattern) if not path.name.startswith(own)]
+        return [path for path in store_files(stem) if not path.name.startswith(own)]
 
     def _begin_again(self) -> None:
         """Remove what an earlier attempt to take over has left in the file of this rank."""
-        assert self.path is not None
-        for name in glob.glob(glob.escape(str(self.path)) + "*"):
-            with contextlib.suppress(FileNotFoundError):
-                Path(name).unlink()
+        assert self.path is not None and self._stem is not None
+        for path in store_files(self._stem):
+            if path.name.startswith(self.path.name):
+                path.unlink(missing_ok=True)
         self.reopen()
 
     def _shard_size(self, place: int, num_ranks: int) -> int:
@@ -204,6 +202,7 @@ class ShardedStore(PerturbationStore):
 
         Before rows are exchanged the ranks agree that none of them has met an error.
         """
+        check_ids(ids)
         ids = ids.detach().to("cpu", torch.int64)
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._all_samples:
             raise ValueError(
@@ -214,6 +213,19 @@ class ShardedStore(PerturbationStore):
         owner = ids % self._num_ranks
         order = owner.argsort(stable=True)
         return order, torch.bincount(owner, minlength=self._num_ranks).tolist()
+
+
+def store_files(stem: Path) -> list[Path]:
+    """The files of a store, of any number of ranks.
+
+    Args:
+        stem: The path of the store of a single process.
+    """
+    pattern = re.compile(
+        rf"{re.escape(stem.stem)}(-\d+-of-\d+)?{re.escape(stem.suffix)}"
+        r"(\.sums|\.pending|\.\d+\.journal)?"
+    )
+    return sorted(path for path in stem.parent.glob("*") if pattern.fullmatch(path.name))
 
 
 def _shard_path(stem: Path, place: int, num_ranks: int) -> Path:

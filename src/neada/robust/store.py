@@ -24,8 +24,9 @@ from torch import Tensor
 from neada.checks import check_number
 from neada.files import drafts, replacing
 from neada.robust.journal import Array, Journal, Sums, checksums, damaged
+from neada.tensors import is_whole
 
-__all__ = ["PerturbationStore", "check_dtype"]
+__all__ = ["PerturbationStore", "check_dtype", "check_ids"]
 
 _BLOCK = 1024
 """Rows that are verified at a time."""
@@ -328,8 +329,7 @@ class PerturbationStore:
         return path.with_name(f"{path.name}.{name}")
 
     def _places(self, ids: Tensor) -> Array:
-        if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.is_floating_point():
-            raise TypeError("ids must be a tensor of whole numbers, one per sample")
+        check_ids(ids)
         places = ids.detach().to("cpu", torch.int64).numpy()
         if len(places) and not 0 <= places.min() <= places.max() < self.num_samples:
             raise ValueError(
@@ -337,6 +337,12 @@ class PerturbationStore:
                 f"{places.max()}"
             )
         return places
+
+
+def check_ids(ids: object) -> None:
+    """Raise TypeError unless these can be the ids of samples."""
+    if not isinstance(ids, Tensor) or ids.dim() != 1 or not is_whole(ids):
+        raise TypeError("ids must be a tensor of whole numbers, one per sample")
 
 
 def _make_header(shape: Sequence[int], dtype: np.dtype[Any]) -> bytes:

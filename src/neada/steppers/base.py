@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neada import parallel, tensors
-from neada.checks import check_origin
+from neada.checks import check_flags, check_origin
 from neada.inner import Counted, Counters, Player, backward
 from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, negate, where
 from neada.sets import Set
@@ -86,6 +86,7 @@ class Stepper(Counted, ABC):
         y_groups: Groups,
         rowwise: bool,
     ) -> None:
+        check_flags(rowwise=rowwise)
         self._groups: dict[str, Groups] = {}
         self._players: dict[str, list[Tensor]] = {}
         self._has_set: dict[str, bool] = {}

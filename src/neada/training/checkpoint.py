@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neada import files
 from neada.runs import Checkpoints, Run
-from neada.training.config import LENGTH, ON_RESUME, TrainConfig, options_of
+from neada.training.config import LENGTH, ON_RESUME, RETIRED, TrainConfig, options_of
 
 __all__ = ["candidates", "check_config", "check_fields", "check_like", "fitting", "length_of"]
 
@@ -250,7 +250,7 @@ def _check_same(run: Run, fields: Mapping[str, Any]) -> None:
     wanted = files.decode(files.encode(dict(fields)))
     # An option that there was not yet when the run was started had no other value than this.
     defaults = {option.name: option.default for option in options_of(TrainConfig)}
-    for name in sorted((known.keys() | wanted.keys()) - ON_RESUME.keys()):
+    for name in sorted((known.keys() | wanted.keys()) - {*ON_RESUME, *RETIRED}):
         found = known.get(name, defaults.get(name))
         if found != wanted.get(name):
             raise ValueError(

@@ -16,7 +16,7 @@ from torch import nn
 from neada import data as datasets
 from neada import devices, distributed, models, tables
 from neada.attacks.gradient import evaluating
-from neada.checks import check_number, check_path, shown
+from neada.checks import check_flags, check_number, check_path, shown
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
@@ -63,6 +63,7 @@ def train(
     progress: bool | Callable[[Progress], None] = False,
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
+    download: bool = False,
 ) -> TrainResult:
     """Train a model robustly, as a config says.
 
@@ -88,10 +89,12 @@ def train(
         overwrite: Replace the run in the folder.
         model: A network of one's own instead of ``config.model``; it is trained in place.
         data: Data of one's own instead of ``config.data``.
-        progress: True shows a bar, on a terminal and in a notebook (the extra `cli`); a function is
-            called after every step.
+        progress: True shows a bar on a terminal and in a notebook (the extra `cli`), and elsewhere
+            writes a line to stderr every 30 seconds; a function is called after every step.
         checkpoint_seconds: The longest time between checkpoints.
         tensorboard: Write the metrics for TensorBoard too (the extra `tensorboard`).
+        download: Whether ``config.data`` may be downloaded if it is missing, as in
+            `neada.data.load`. It is not part of the run: pass it again to resume.
 
     Returns:
         The model, the metrics, and how it ended.
@@ -110,13 +113,15 @@ def train(
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
     check_number("checkpoint_seconds", checkpoint_seconds, most=math.inf)
+    check_flags(resume=resume, overwrite=overwrite, tensorboard=tensorboard)
     folder = None if folder is None else check_path("folder", folder)
     if config.warm_start == "disk" and folder is None:
         raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
     device = devices.choose(config.device)
     with ranks.met(device), _own_threads(config.threads):
         config = ranks.of_first(config)
-        data = ranks.first_then_others(partial(load_data, config)) if data is None else data
+        if data is None:
+            data = ranks.first_then_others(partial(load_data, config, download=download))
         model = make_model(config, data) if model is None else model
         model.to(device)
         with (
@@ -127,10 +132,10 @@ def train(
             ) as record,
         ):
             run = _Training(config, folder, model, data, device, record)
-            if callable(progress):
-                return run.go_on(stop, progress, checkpoint_seconds)
-            with progress_bar(progress and distributed.rank() == 0) as show:
-                result = run.go_on(stop, lambda at: show(at.part, at.words), checkpoint_seconds)
+            shown_here = not callable(progress) and progress and distributed.rank() == 0
+            with progress_bar(shown_here) as show:
+                tell = progress if callable(progress) else lambda at: show(at.part, at.words)
+                result = run.go_on(stop, tell, checkpoint_seconds, show)
                 if result.status is TrainStatus.FINISHED:
                     show(1.0, "done")
             return result
@@ -256,9 +261,13 @@ class _Training:
             torch.set_num_threads(saved["threads"])
 
     def go_on(
-        self, stop: Stop, progress: Callable[[Progress], None], checkpoint_seconds: float
+        self,
+        stop: Stop,
+        progress: Callable[[Progress], None],
+        checkpoint_seconds: float,
+        show: Callable[[float, str], None],
     ) -> TrainResult:
-        """Train to the end, or until somebody asks to stop."""
+        """Train to the end, or until somebody asks to stop; `show` reports evaluations."""
         game, batches, record = self.game, self.batches, self.record
         first_part = self._part()
         began = time.perf_counter()
@@ -280,8 +289,14 @@ class _Training:
                 if done or self.rows_due.is_due(*at) or self.evaluations_due.is_due(*at):
                     found: list[dict[str, float]] = []
                     if done or self.evaluations_due.is_due(*at):
+
+                        def tell(share: float, words: str, part: float = part) -> None:
+                            show(part, f"evaluation: {words} {share:.0%}")
+
                         with contextlib.suppress(Interrupted), self._autocast():
-                            found = evaluations(self.config, self.model, self.data, done, stop)
+                            found = evaluations(
+                                self.config, self.model, self.data, done, stop, tell
+                            )
                             accuracy = found[-1]["test_clean"]
                     if not stop.asked or found:
                         self._write_row(found)
@@ -387,10 +402,10 @@ class _Training:
         return max(parts)
 
 
-def load_data(config: TrainConfig) -> Dataset:
-    """The data that a config speaks of."""
+def load_data(config: TrainConfig, *, download: bool = False) -> Dataset:
+    """The data that a config speaks of; they are downloaded only if the caller allows it."""
     return datasets.load(
-        config.data, folder=config.data_folder, seed=config.data_seed, download=config.download
+        config.data, folder=config.data_folder, seed=config.data_seed, download=download
     )
 
 
@@ -442,6 +457,7 @@ def open_run(
     model: nn.Module | None = None,
     data: Dataset | None = None,
     device: str = "cpu",
+    download: bool = False,
 ) -> TrainedRun:
     """Open a folder that `train` wrote.
 
@@ -450,6 +466,7 @@ def open_run(
         model: A network to load the weights into, if it was one's own.
         data: The data, if they were one's own; or others with such inputs and as many classes.
         device: Where the model is put, as in `TrainConfig`.
+        download: Whether the data of the run may be downloaded if they are missing.
 
     Raises:
         ValueError: The folder holds no training run, or none with a checkpoint; or the data do not
@@ -469,7 +486,7 @@ def open_run(
     with fitting(path):
         check_fields(state)
         check_config(run, state)
-    data = load_data(config) if data is None else data
+    data = load_data(config, download=download) if data is None else data
     if data.fingerprint() != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     _check_fit(folder, state, data)

@@ -23,6 +23,7 @@ from neada.steppers import TiAda
 from neada.training.config import TrainConfig
 
 __all__ = [
+    "STORE_FILE",
     "STORE_FILES",
     "Free",
     "Game",
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 STORE_FILES = "perturbations*.npy*"
-_STORE_FILE = "perturbations.npy"
+STORE_FILE = "perturbations.npy"
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
 _TIADA_RATE = 0.1
@@ -84,7 +85,7 @@ class Game(ABC):
         inputs, on_disk = self._inputs, self._config.warm_start == "disk"
         if self._has_store:
             assert isinstance(self.objective, InputObjective)
-            path = folder / _STORE_FILE if folder and on_disk else None
+            path = folder / STORE_FILE if folder and on_disk else None
             self.objective.store = robust.ShardedStore(
                 len(inputs), inputs.shape[1:], inputs.dtype, path
             )

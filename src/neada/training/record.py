@@ -17,11 +17,12 @@ from torch import nn
 
 from neada import distributed, files, tables
 from neada.robust import RobustInfo
-from neada.runs import Checkpoints, Run, check_files
+from neada.robust.sharded_store import store_files
+from neada.runs import FILES, Checkpoints, Run, check_files
 from neada.tensors import NonFiniteGradient
 from neada.training.checkpoint import candidates, length_of
 from neada.training.config import LENGTH, TrainConfig
-from neada.training.players import STORE_FILES
+from neada.training.players import STORE_FILE, STORE_FILES
 from neada.training.tensorboard import TensorBoardLog, tensorboard_module
 
 __all__ = [
@@ -321,6 +322,11 @@ class Record:
                 f"{run.folder} has {left[0].name} but no config.json, so nobody knows what run it "
                 "is: use another folder"
             )
+        if overwrite and (left := _leftovers(run.folder)) and not _is_run(run):
+            raise ValueError(
+                f"{run.folder} has {left[0].name} but is not the folder of a training run: move "
+                "the file, or use another folder"
+            )
 
     def _take_next(self, run: Run) -> None:
         self.path, self.state = next(self._candidates, (None, None))
@@ -352,10 +358,10 @@ class Record:
                 self._begin(self._run, self._checkpoints)
 
     def _begin(self, run: Run, checkpoints: Checkpoints) -> None:
-        files.remove_drafts(run.folder)
+        files.remove_drafts(run.folder, (*FILES, STORE_FILES))
         if self.state is None:
             checkpoints.clear()
-            for stale in run.folder.glob(STORE_FILES):
+            for stale in store_files(run.folder / STORE_FILE):
                 stale.unlink()
             run.start(self._fields)
             self._saved_at = self._started = time.perf_counter()
@@ -420,9 +426,18 @@ class Record:
 
 
 def _leftovers(folder: Path) -> list[Path]:
-    """Files in a folder that a new run would remove."""
-    own = [folder / "metrics.jsonl", folder / "result.json", *folder.glob(STORE_FILES)]
-    return [*Checkpoints(folder).paths(), *(path for path in own if path.exists())]
+    """Files in a folder that a new run would remove or replace."""
+    own = [folder / name for name in FILES]
+    own += [*Checkpoints(folder).paths(), *store_files(folder / STORE_FILE)]
+    return [path for path in own if path.exists()]
+
+
+def _is_run(run: Run) -> bool:
+    """Whether a folder has a checkpoint or the config of a training run."""
+    try:
+        return bool(Checkpoints(run.folder).paths() or TrainConfig.from_dict(run.config()))
+    except (OSError, TypeError, ValueError):
+        return False
 
 
 def check_finite(model: nn.Module) -> None:
