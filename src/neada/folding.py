@@ -57,7 +57,7 @@ def folded(model: Callable[[Tensor], Tensor]) -> Iterator[Callable[[Tensor], Ten
         True
     """
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    is_frozen = any("running_mean" in m._buffers and not m.training for m in modules)
+    is_frozen = any(hasattr(m, "running_mean") and not m.training for m in modules)
     is_special = any(vars(m)[name] for m in modules for name in vars(m) if name.endswith(_SPECIAL))
     yield _Folded(model) if is_frozen and not is_special else model
 
@@ -87,7 +87,8 @@ class _Output(Tensor):
         if is_simple and weight.shape[1] <= 4 < weight.shape[3]:
             # The input gradient is faster with the columns of the kernel as channels.
             inputs = torch.cat(inputs.unfold(3, weight.shape[3], 1).unbind(4), dim=1)
-            weight = weight.permute(0, 3, 1, 2).flatten(1, 2).unsqueeze(3)
+            layout = torch.channels_last if weight.stride(1) == 1 else torch.contiguous_format
+            weight = weight.permute(0, 3, 1, 2).flatten(1, 2)[..., None].clone(memory_format=layout)
         return func(inputs, weight, bias, *rest, **kwargs)
 
     @classmethod
@@ -118,19 +119,18 @@ class _Folded(TorchFunctionMode):
         return outputs
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
         if func in _LAYERS and len(args) > 2:
             args = (args[0].value if isinstance(args[0], _Output) else args[0], *args[1:])
             if id(args[1]) not in self._undeferred and _can_be_deferred(*args[:2]):
                 output: Any = Tensor._make_wrapper_subclass(_Output, args[0].shape)
-                output.layer = (func, *args, kwargs, _state(args[0]), self._undeferred)
+                output.layer = (func, *args, kwargs or {}, _state(args[0]), self._undeferred)
                 self._deferred.append(ref(output))
                 return output
         is_before_norm = func is nn.functional.batch_norm and isinstance(args[0], _Output)
         if is_before_norm and not args[0].is_used and not kwargs["training"]:
             norm = (*args[1:], kwargs["eps"], kwargs["weight"], kwargs["bias"])
             return args[0].evaluate(*self._fuse(*args[0].layer[2:4], *norm))
-        return func(*args, **kwargs)
+        return func(*args, **(kwargs or {}))
 
 
 def _can_be_deferred(inputs: Tensor, weight: Any) -> bool:
