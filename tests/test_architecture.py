@@ -96,6 +96,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 FOREIGN = {
     *("_replace", "_asdict", "_processes", "_SubParsersAction", "_option_string_actions", "_exit"),
     *("_forward_hooks", "_forward_pre_hooks", "_autograd", "_compiled_call_impl", "_call_impl"),
+    *("_version", "_make_wrapper_subclass", "_top_saved_tensors_default_hooks"),
 }
 
 
