@@ -1,6 +1,7 @@
 """Folding: equal values and input gradients, an unchanged network, and current weights."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 
 from neada import models, robust
 from neada.folding import folded
-from neada.inner import InnerOptions
 from neada.optim import AdGD
 from neada.stopping import FixedSteps
 
@@ -178,15 +178,17 @@ def test_errors_of_the_network_do_not_disable_folding() -> None:
 def test_inner_loops_find_the_same_inputs(batch_norm: str) -> None:
     model = models.make("small-cnn", (1, 8, 8), 10, seed=0)
     inputs, targets = torch.rand(5, 1, 8, 8), torch.arange(5)
+    adversary = robust.Adversary(
+        optimizer=lambda params: AdGD(params, lr=0.1, rowwise=True, maximize=True),
+        stopping=FixedSteps(5),
+        batch_norm=batch_norm,  # type: ignore[arg-type]
+    )
     found = [
         robust.WRM(
             copy.deepcopy(model),
             functional.cross_entropy,
             1.3,
-            y_optimizer=lambda params: AdGD(params, lr=0.1, rowwise=True, maximize=True),
-            stopping=FixedSteps(5),
-            batch_norm=batch_norm,
-            inner=InnerOptions(fold=fold),
+            adversary=replace(adversary, fold=fold),
         ).perturb(inputs, targets)
         for fold in (True, False)
     ]
