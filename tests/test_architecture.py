@@ -17,9 +17,9 @@ SOURCE = Path(neada.__file__).parent
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
     {"lazy", "checks", "progress"},
-    {"files", "tables"},
+    {"tables"},
     {"scalars"},
-    {"tensors", "distributed", "devices", "folding"},
+    {"tensors", "distributed", "parallel", "devices", "folding"},
     {"sets", "stopping"},
     {"optim"},
     {"counters", "transactions"},
@@ -144,7 +144,7 @@ def test_no_private_name_of_another_package_is_touched() -> None:
         ("robust/group.py", "def f(self): return self._loop._count_says(0, 0)"),
         ("solve/minimax.py", "def f(self): return self.stepper._groups"),
         ("experiments/agnostic.py", "class A(NeAda):\n    def f(self): return self._players"),
-        ("training/loop.py", "from neada.files import _sync"),
+        ("training/loop.py", "from neada.runs import _sha256"),
     ],
 )
 def test_a_private_name_of_another_package_would_be_seen(file: str, line: str) -> None:
@@ -253,7 +253,7 @@ def test_importing_changes_nothing_and_brings_nothing_heavy() -> None:
 
 
 LIGHT = {
-    "import neada": ("import neada, neada.tables, neada.checks, neada.files", {"torch", "numpy"}),
+    "import neada": ("import neada, neada.tables, neada.checks, neada.runs", {"torch", "numpy"}),
     "help": ("from neada.cli import main; main(['--help'])", {"torch", "numpy"}),
     "help of train": ("from neada.cli import main; main(['train', '--help'])", {"torch", "numpy"}),
     "minimax": (

@@ -10,7 +10,7 @@ import pytest
 
 from neada import experiments
 from neada.cli import main
-from neada.runs import Run
+from neada.runs import RunFolder
 
 LONG = 300 * "a"
 TRAIN = ["train", "--data", "synthetic", "--max-calls", "20", "--eval-eps", "0.3", "--quiet"]
@@ -117,7 +117,7 @@ def test_a_reproduction_with_an_odd_config_is_run_again(
     assert main(arguments) == 0
     said = capsys.readouterr().err
     assert said.count(" was run again: ") == said.count("\n") == len(configs)
-    assert all(Run(run).config()["max_calls"] for run in runs)
+    assert all(RunFolder(run).config()["max_calls"] for run in runs)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_work_goes_on_without_streams(arguments: list[str], tmp_path: Path) -> N
     )
     assert done.returncode == 0
     # Nothing that was meant for a stream has gone into a file.
-    assert all(Run(path.parent).rows() for path in out.rglob("metrics.jsonl"))
+    assert all(RunFolder(path.parent).rows() for path in out.rglob("metrics.jsonl"))
     assert list(out.rglob("result.json"))
 
 

@@ -224,7 +224,7 @@ def test_a_folder_without_a_run_is_one_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([name, str(tmp_path)]) == 2
-    assert "holds no run" in capsys.readouterr().err
+    assert "has no run" in capsys.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_a_warning_in_words(
@@ -232,10 +232,10 @@ def test_a_damaged_checkpoint_is_a_warning_in_words(
 ) -> None:
     often = ["--checkpoint-seconds", "0.001"]
     assert main([*SYNTHETIC, *often, "--max-calls", "30", "--out", str(tmp_path), "--quiet"]) == 0
-    newest = sorted(tmp_path.glob("checkpoint-*.pt"))[-1]
+    newest = max(tmp_path.glob("checkpoint/*.json"))
     newest.write_bytes(b"rubbish")
     assert main(["attack", str(tmp_path), "--samples", "20"]) == 0
-    assert capsys.readouterr().err.startswith(f"neada: {newest} is damaged")
+    assert capsys.readouterr().err.startswith(f"neada: {newest} or its tensors are damaged")
 
 
 def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

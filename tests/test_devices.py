@@ -1,8 +1,6 @@
 """Devices by name, precision, compilation, and states that belong to no device."""
 
 import dataclasses
-import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -19,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from neada import devices, optim
 from neada.attacks import fgsm
 from neada.cli import main
-from neada.runs import Checkpoints, Run, environment
+from neada.runs import RunFolder, environment
 from neada.training import Progress, TrainConfig, open_run, train
 
 DIGITS = TrainConfig(
@@ -131,17 +129,6 @@ def test_model_and_batches_go_to_the_device(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(t.is_floating_point() for t in batches) >= result.x_steps
     whole = [t for t in batches if not t.is_floating_point() and len(t) == SMALL.batch_size]
     assert whole and all(int(t.max()) < 2 for t in whole)
-
-
-def test_states_are_brought_to_the_processor_with_their_notes() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    state = {"model": model.state_dict(), "steps": [torch.ones(2), (3, None)], "name": "a"}
-    found = devices.on_cpu(state)
-    assert found["steps"][1] == (3, None) and found["name"] == "a"
-    assert torch.equal(found["steps"][0], torch.ones(2))
-    assert found["model"] is not state["model"]
-    assert found["model"]._metadata == state["model"]._metadata
-    assert all(torch.equal(found["model"][k], v) for k, v in model.state_dict().items())
 
 
 # Random numbers.
@@ -420,28 +407,9 @@ def test_from_the_shell_too(interrupted: Path, capsys: pytest.CaptureFixture[str
     assert main([*resume, "--device", "cuda:9"]) == 2
     assert "--device 'cuda:9' is not on this machine" in capsys.readouterr().err
     assert main([*resume, "--device", "cpu", "--threads", "1"]) == 0
-    assert Run(interrupted).config()["device"] == "auto"
+    assert RunFolder(interrupted).config()["device"] == "auto"
 
 
 def test_another_precision_is_another_run(interrupted: Path) -> None:
     with pytest.raises(ValueError, match="has precision = 'fp32', not 'bf16'"):
         train(dataclasses.replace(SMALL, precision="bf16"), interrupted, resume=True)
-
-
-def test_a_config_of_before_an_option_was_there_opens_and_goes_on(interrupted: Path) -> None:
-    file = interrupted / "config.json"
-    fields = json.loads(file.read_text())
-    for name in ("device", "precision", "compile"):
-        del fields[name]
-    file.write_text(json.dumps(fields))
-    checkpoints = Checkpoints(interrupted)
-    state = checkpoints.load()
-    assert state is not None
-    vouched = {k: v for k, v in fields.items() if k not in ("max_calls", "epochs")}
-    text = json.dumps(vouched, sort_keys=True)
-    state["mark"]["config_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    checkpoints.save(state)
-    assert open_run(interrupted).config == SMALL
-    result = train(SMALL, interrupted, resume=True)
-    assert without_times(result.rows) == without_times(train(SMALL).rows)
-    assert "device" not in json.loads(file.read_text())

@@ -13,7 +13,7 @@ import torch
 from neada import problems
 from neada.experiments import Record, agnostic
 from neada.experiments.agnostic import Rules, calls_to_arrive
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.solve.methods import _METHODS
 
 TOL = 1e-3
@@ -145,10 +145,10 @@ def tiny(method: str) -> agnostic.Config:
 
 
 def recorded(config: agnostic.Config, folder: Path) -> Record:
-    run = Run(folder / config.method)
+    run = RunFolder(folder / config.method)
     run.start(asdict(config))
     agnostic.run(config, run, lambda part: None)
-    run.seal()
+    run.finish()
     return Record(config, run.rows())
 
 

@@ -9,7 +9,7 @@ import torch
 from neada.experiments import Record, regret
 from neada.experiments.regret import Learners, play, proven_bound
 from neada.optim import GeneralizedAdaGrad
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.sets import Box
 
 
@@ -91,10 +91,10 @@ def tiny_records(tmp_path, num_rounds: int = 400) -> list[Record]:
     records = []
     for number, config in enumerate(regret.configs("quick", seeds=4)):
         config = replace(config, num_rounds=num_rounds)
-        run = Run(tmp_path / str(number))
+        run = RunFolder(tmp_path / str(number))
         run.start(asdict(config))
         regret.run(config, run, lambda part: None)
-        run.seal()
+        run.finish()
         records.append(Record(config, run.rows()))
     return records
 

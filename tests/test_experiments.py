@@ -12,7 +12,7 @@ import pytest
 
 from neada import experiments, plots
 from neada.experiments import Record, run_folder
-from neada.runs import Run, write_json
+from neada.runs import RunFolder, write_json
 
 # How to shrink the configs of an experiment until one run takes a moment.
 TINY: dict[str, dict[str, Any]] = {
@@ -35,11 +35,11 @@ def records(name: str, out: Path, configs: list[Any]) -> list[Record]:
     experiment = experiments.make(name)
     found = []
     for config in configs:
-        run = Run(run_folder(out, name, config))
+        run = RunFolder(run_folder(out, name, config))
         run.start(dataclasses.asdict(config))
         experiment.run(config, run, lambda part: None)
-        run.seal()
-        assert run.trouble(dataclasses.asdict(config)) == ""
+        run.finish()
+        assert run.problem(dataclasses.asdict(config)) == ""
         found.append(Record(config, run.rows()))
     return found
 
@@ -168,14 +168,12 @@ def test_names_that_users_do_not_have_are_found() -> None:
 import neada
 import neada.optim
 from neada import plots as p
-from neada.files import encode
-from neada.runs import Run, _checksum
-neada.methods(); neada.optim.base; p.save(); p.style; Run.folder; neada.experiments.sweeps
+from neada.runs import RunFolder, _sha256
+neada.methods(); neada.optim.base; p.save(); p.style; RunFolder.path; neada.experiments.sweeps
 """
     private = {names for names in borrowed(source) if not is_public(*names)}
     assert private == {
-        ("neada.files", "encode"),
-        ("neada.runs", "_checksum"),
+        ("neada.runs", "_sha256"),
         ("neada.optim", "base"),
         ("neada.plots", "style"),
     }

@@ -1,6 +1,7 @@
 """The report: message first, escaped by construction, searched and printed in a real browser."""
 
 import dataclasses
+import hashlib
 import json
 import re
 import shutil
@@ -16,11 +17,10 @@ import pytest
 from browser import MISSING, Browser
 from neada import experiments, report
 from neada.experiments import SCALE_WORDS, SCALES, Claim, last_request, reproduce
-from neada.files import sha256, write_json
 from neada.report import Section
 from neada.report.content import RunLine, collect
 from neada.report.markup import element, raw_element
-from neada.runs import Run
+from neada.runs import RunFolder, write_json
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="300"><rect width="9"/></svg>'
 PAYLOADS = (
@@ -178,7 +178,7 @@ def copied(folder: Path, to: Path) -> Path:
 
 def seal(folder: Path, content: Any = MappingProxyType({"seconds": 1.0})) -> None:
     """Make a run fit its files again, as somebody would who means harm."""
-    checksum = sha256(folder / "metrics.jsonl")
+    checksum = hashlib.sha256((folder / "metrics.jsonl").read_bytes()).hexdigest()
     write_json(folder / "result.json", {**content, "metrics_sha256": checksum})
 
 
@@ -339,10 +339,10 @@ def test_odd_rows_with_right_checksums_are_a_claim_that_was_not_run_or_one_sente
     name: str, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     for config in experiments.configs(name, "quick"):
-        run = Run(experiments.run_folder(tmp_path, name, config))
+        run = RunFolder(experiments.run_folder(tmp_path, name, config))
         run.start(dataclasses.asdict(config))
         run.append(rows)
-        run.seal()
+        run.finish()
     write_json(tmp_path / "reproduction.json", {**REQUEST, "names": [name], "seeds": None})
     try:
         _, (found,) = collect(tmp_path, draw=False)

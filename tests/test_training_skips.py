@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from neada.cli import main
 from neada.data import Batches, Dataset
-from neada.runs import Checkpoints
+from neada.runs import RunFolder
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
 from neada.training.players import make_game
 
@@ -32,8 +32,7 @@ ASKED = TrainConfig(
 )
 KINDS: dict[str, dict[str, Any]] = {
     "neada": {},
-    "disk": {"warm_start": "disk"},
-    "free": {"method": "free"},
+    "kept": {"warm_start": "memory"},
     "tiada": {"method": "tiada"},
     "group": {"objective": "group", "eps": 0.1},
 }
@@ -79,16 +78,13 @@ def test_what_is_skipped_might_as_well_not_be_there(kind: str, tmp_path: Path) -
     found = train(asked, tmp_path / "run", data=parts, model=Undefined())
     model, num_skipped = Undefined(), 0
     game = make_game(asked, model, parts)
-    (tmp_path / "by hand").mkdir()
-    game.open(tmp_path / "by hand")
     labels = parts.targets_train
     batches = Batches(parts.inputs_train, labels, asked.batch_size, seed=0, extras=[labels])
     for _, (inputs, targets, ids, groups) in zip(range(6 * 6), batches.endless(), strict=False):
         if bool((inputs[:, 0] > 0.9).any()):
             num_skipped += 1
             continue
-        for _ in range(game.replays):
-            game.step(inputs, targets, ids, groups)
+        game.step(inputs, targets, ids, groups)
     assert found.status is TrainStatus.FINISHED
     assert 0 < num_skipped < 30
     assert found.rows[-1]["skipped"] == num_skipped
@@ -148,12 +144,12 @@ def test_the_tenth_in_a_row_is_counted_over_a_resume(tmp_path: Path) -> None:
     options: dict[str, Any] = {"data": data(num_bad=48), "resume": True, "checkpoint_seconds": 1e-9}
     with pytest.raises(KilledError):
         train(ASKED, tmp_path, model=Breaking(), **options)
-    saved = Checkpoints(tmp_path).load()
-    assert saved is not None and 2 < saved["skipped"][1] < 7
+    saved = next(RunFolder(tmp_path).checkpoints()).state
+    assert 2 < saved["skipped"][1] < 7
     result = train(ASKED, tmp_path, model=Undefined(), **options)
     assert result.status is TrainStatus.NON_FINITE
-    saved = Checkpoints(tmp_path).load()
-    assert saved is not None and saved["skipped"] == [9, 9]  # the tenth ended it
+    saved = next(RunFolder(tmp_path).checkpoints()).state
+    assert saved["skipped"] == [9, 9]  # the tenth ended it
 
 
 def test_by_default_the_first_one_stops_the_run_and_rows_have_no_such_column() -> None:

@@ -200,7 +200,7 @@ ATTACKS: dict[str, Entry] = {
     ),
 }
 
-_PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip", "reuse_last", "replays")
+_PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip", "reuse_last")
 OBJECTIVES: dict[str, ObjectiveEntry] = {
     "wrm": ObjectiveEntry(
         "neada.training.players:make_wrm",
@@ -237,13 +237,6 @@ METHODS: dict[str, MethodEntry] = {
         "so many inner steps with every batch",
         (*_NESTED, "inner_steps", "reuse_last"),
         inner_steps=15,
-    ),
-    "free": MethodEntry(
-        "neada.training.players:Free",
-        "one evaluation for a step of the model and one of a perturbation that persists",
-        ("x_optimizer", "replays"),
-        inner_steps=1,
-        has_inner_loop=False,
     ),
     "tiada": MethodEntry(
         "neada.training.players:Together",

@@ -25,7 +25,6 @@ from neada.robust.adversarial import AdversarialTraining
 from neada.robust.certificate import Certificate, certificate
 from neada.robust.group import GroupDRO
 from neada.robust.records import Perturbed, RobustInfo
-from neada.robust.sharded_store import ShardedStore
 from neada.robust.store import PerturbationStore
 from neada.robust.trades import TRADES
 from neada.robust.wrm import WRM
@@ -39,6 +38,5 @@ __all__ = [
     "PerturbationStore",
     "Perturbed",
     "RobustInfo",
-    "ShardedStore",
     "certificate",
 ]

@@ -196,10 +196,9 @@ class AdversaryOptions:
         "stop every sample by its own gradient (default: with the objective's own adversary, "
         "unless samples depend on each other)",
     )
-    warm_start: Literal["none", "memory", "disk"] = option(
+    warm_start: Literal["none", "memory"] = option(
         "none",
-        "where perturbations persist between epochs; those of tiada and free always do, and none "
-        "is memory",
+        "memory keeps the perturbations of all samples between epochs, as tiada always does",
     )
     batch_norm: Literal["frozen", "batch"] | None = option(
         None, "batch-norm statistics in the inner loop (default: frozen; with stop released, batch)"
@@ -234,7 +233,6 @@ class MethodOptions:
     reuse_last: bool = option(
         False, "one backward pass for the last step of the adversary and that of the model (gdmax)"
     )
-    replays: int | None = option(None, "steps on a batch before the next one (free; default: 4)")
     lr_x: float | None = option(
         None, "learning rate of the model (default: a usual one of the optimizer)"
     )
@@ -373,11 +371,6 @@ class TrainConfig(  # dataclasses list the fields of the last base first
             raise ValueError(
                 f"batch_norm='frozen' and dropout='off' are about an inner loop, and "
                 f"{self.method!r} has none: leave them out, or use method='gdmax'"
-            )
-        if self.method == "free" and tables.OBJECTIVES[self.objective].has_groups:
-            raise ValueError(
-                "method='free' is for perturbed inputs: group weights already move with every "
-                "evaluation, use method='gdmax' with inner_steps=1, or method='neada'"
             )
         if self.regularizer == "none" and self.num_inner_steps != 1:
             raise ValueError(

@@ -2,14 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import devices, distributed, robust, stopping, tables
+from neada import devices, parallel, robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
 from neada.optim.base import PlayerOptimizer
@@ -17,14 +16,11 @@ from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
 from neada.robust.problem import check_loss
-from neada.robust.store import check_dtype
 from neada.sets import Set, Simplex
 from neada.steppers import TiAda
 from neada.training.config import TrainConfig
 
 __all__ = [
-    "STORE_FILES",
-    "Free",
     "Game",
     "Nested",
     "Objective",
@@ -37,12 +33,9 @@ __all__ = [
     "make_wrm",
 ]
 
-STORE_FILES = "perturbations*.npy*"
-_STORE_FILE = "perturbations.npy"
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
 _TIADA_RATE = 0.1
-_REPLAYS = 4
 Objective: TypeAlias = InputObjective | robust.GroupDRO
 
 
@@ -61,65 +54,24 @@ class Game(ABC):
         data: What it is trained on.
     """
 
-    replays: int = 1
-    """How often a batch is played before the next one."""
-
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
         make = tables.resolve(tables.OBJECTIVES[config.objective].function)
         self.objective: Objective = make(config, model, data)
         self._config = config
-        self._inputs = data.inputs_train
-        if self._has_store:
-            check_dtype(self._inputs.dtype)
-
-    @property
-    def _has_store(self) -> bool:
-        """Whether perturbations persist from one epoch to the next."""
-        is_asked_for = self._config.warm_start != "none"
-        is_needed = not tables.METHODS[self._config.method].has_inner_loop
-        return (is_asked_for or is_needed) and isinstance(self.objective, InputObjective)
-
-    def open(self, folder: Path | None) -> None:
-        """Open the store of perturbations, if they persist: in the run's folder or in memory."""
-        inputs, on_disk = self._inputs, self._config.warm_start == "disk"
-        if self._has_store:
-            assert isinstance(self.objective, InputObjective)
-            path = folder / _STORE_FILE if folder and on_disk else None
-            self.objective.store = robust.ShardedStore(
-                len(inputs), inputs.shape[1:], inputs.dtype, path
+        is_kept = config.warm_start == "memory" or not tables.METHODS[config.method].has_inner_loop
+        if is_kept and isinstance(self.objective, InputObjective):
+            inputs = data.inputs_train
+            self.objective.store = robust.PerturbationStore(
+                len(inputs), inputs.shape[1:], inputs.dtype
             )
-
-    def settle(self) -> None:
-        """Bring the files of stored perturbations to the state that was loaded."""
-        if self._store is not None:
-            self._store.settle()
-
-    def load_store(self, state: dict[str, Any]) -> None:
-        """Load the stored perturbations of a saved state alone; nothing is written.
-
-        Raises:
-            ValueError: They are not there any more.
-        """
-        if self._store is not None:
-            self._store.load_state_dict(state["objective"]["store"])
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move both players on a batch."""
         side = {"groups": groups, "ids": None if self._store is None else ids}
         return self._step(inputs, targets, side[self.objective.side])
 
-    def commit(self) -> None:
-        """Make the stored perturbations permanent."""
-        if self._store is not None:
-            self._store.commit()
-
-    def tidy(self) -> None:
-        """Remove stored perturbations that only an earlier checkpoint could ask for."""
-        if isinstance(self._store, robust.ShardedStore):
-            self._store.tidy()
-
     def _load_objective(self, state: dict[str, Any]) -> None:
-        if distributed.is_active() and "generator" in state:
+        if parallel.is_active() and "generator" in state:
             state = {**state, "generator": None}  # ranks draw from torch's own, each for itself
         self.objective.load_state_dict(state)
 
@@ -147,7 +99,7 @@ class Game(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, bit for bit; model and store aside."""
+        """Everything needed to resume bit for bit, except the model."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -188,57 +140,7 @@ class Nested(Game):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self._load_objective(state_dict["objective"])
-        settings = _settings(self.x_optimizer)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
-        if _settings(self.x_optimizer) != settings:
-            raise TypeError("x_optimizer has other settings")
-        _check_memory("x_optimizer", self.x_optimizer)
-        if isinstance(self.objective, robust.GroupDRO):
-            _check_memory("y_optimizer", self.objective.y_optimizer)
-
-
-def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """What does not change in the groups of an optimizer."""
-    return [
-        {name: value for name, value in group.items() if name not in ("params", "numbers")}
-        for group in optimizer.param_groups
-    ]
-
-
-def _check_memory(what: str, optimizer: Optimizer) -> None:
-    """Raise unless what was loaded has the form of an optimizer's memory, the same everywhere."""
-    forms = [
-        {name: _form(kept, parameter) for name, kept in memory.items()}
-        for parameter, memory in optimizer.state.items()
-        if parameter.dim() > 0
-    ]
-    if any(form != forms[0] or "other" in form.values() for form in forms):
-        raise TypeError(f"the memory of {what} is not that of one optimizer of its parameters")
-
-
-def _form(kept: Any, parameter: Tensor) -> str:
-    if not isinstance(kept, Tensor):
-        return type(kept).__name__
-    if kept.shape == parameter.shape:
-        return "alike"
-    return "count" if kept.numel() == 1 and abs(kept.item()) < 2**63 else "other"
-
-
-class Free(Nested):
-    """One evaluation gives a step of the model and one of each perturbation, which persist.
-
-    Every batch is played several times before the next one: the perturbation that the model meets
-    is that of the time before (Shafahi et al. 2019), or of the last epoch (Zheng et al. 2020).
-
-    Args:
-        config: What is asked for.
-        model: The network; it is evaluated in the mode it is in.
-        data: What it is trained on.
-    """
-
-    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        super().__init__(config, model, data)
-        self.replays = _REPLAYS if config.replays is None else config.replays
 
 
 class Together(Game):
@@ -293,9 +195,6 @@ class Together(Game):
         """Go on from a saved state."""
         self._load_objective(state_dict["objective"])
         self.stepper.load_state_dict(state_dict["stepper"])
-        sums = state_dict["stepper"]["memory"]
-        if not all(isinstance(total, float) for total in sums.values()):
-            raise TypeError("the stepper remembers something else than sums")
 
     def _stepper(self, y: Tensor, y_set: Set | None, lr_scale: float) -> TiAda:
         """One whose y is that of a batch."""
@@ -320,7 +219,7 @@ def make_adversarial(
     objective = robust.AdversarialTraining(
         model, _loss, config.eps, config.norm, **_perturbing(config, data)
     )
-    if config.random_start and not distributed.is_active():
+    if config.random_start and not parallel.is_active():
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 
@@ -330,7 +229,7 @@ def make_trades(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.
     objective = robust.TRADES(
         model, _loss, config.eps, config.norm, beta=config.beta, **_perturbing(config, data)
     )
-    if not distributed.is_active():
+    if not parallel.is_active():
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 
@@ -389,7 +288,7 @@ def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
             max_steps=_MOST_INNER_STEPS,
             dropout=dropout,
             fold=not released,
-            reuse_last=config.reuse_last or config.method == "free",
+            reuse_last=config.reuse_last,
             start="random" if config.random_start else "clean",
         ),
     }
