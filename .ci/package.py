@@ -133,13 +133,15 @@ def make_environment(folder: Path, wheel: Path) -> Path:
 def use(python: Path, folder: Path) -> None:
     """What a user does first."""
     neada = python.with_name("neada")
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    version = re.search(
+        r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M
+    )
     assert version is not None
     check(run(neada, "--version", cwd=folder).split() == ["neada", version[1]], "another version")
     check("reproduce" in run(neada, "--help", cwd=folder), "neada --help names no command")
     run(python, "-m", "neada", "solve", "mccormick", cwd=folder)
     run(neada, "train", "--data", "synthetic", "--max-calls", "20", cwd=folder)
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL):
         printed = run(python, "-W", "error", "-c", code, cwd=folder).strip()
         check(not printed or f"It prints `{printed}`" in readme, f"the README prints {printed}")
@@ -155,7 +157,7 @@ def use(python: Path, folder: Path) -> None:
 
 def check_types(python: Path, folder: Path) -> None:
     """A user's script under mypy, which has to find the types of the installed package."""
-    (folder / "script.py").write_text(USER_SCRIPT)
+    (folder / "script.py").write_text(USER_SCRIPT, encoding="utf-8")
     mypy = (sys.executable, "-m", "mypy", "--strict", "--config-file=", "--hide-error-codes")
     said = run(*mypy, "--python-executable", python, "script.py", cwd=folder, code=1)
     lines = re.findall(r"^script.py:\d+: (?:error|note: Revealed).*$", said, re.MULTILINE)

@@ -129,12 +129,12 @@ def results(
             if runs is not None:
                 kept = runs / f"attacks_race_{slug(name)}_{slug(way)}_{num_images}.json"
             if kept is not None and kept.exists():
-                measured = Measured(**json.loads(kept.read_text()))
+                measured = Measured(**json.loads(kept.read_text(encoding="utf-8")))
             else:
                 measured = measure(way, model, inputs[:num_images], targets[:num_images], quick)
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(dataclasses.asdict(measured)))
+                kept.write_text(json.dumps(dataclasses.asdict(measured)), encoding="utf-8")
             found[name][way] = measured
     return found
 

@@ -134,11 +134,11 @@ def publish(benchmark: Benchmark, arguments: argparse.Namespace) -> Record:
         return record
     results.mkdir(parents=True, exist_ok=True)
     if not is_known:
-        file.write_text(dumps(asdict(record)) + "\n")
+        file.write_text(dumps(asdict(record)) + "\n", encoding="utf-8")
     page = docs / benchmark.page
     if benchmark.is_part:
-        text = put_between(page.read_text(), benchmark.name, text)
-    page.write_text(text)
+        text = put_between(page.read_text(encoding="utf-8"), benchmark.name, text)
+    page.write_text(text, encoding="utf-8")
     return record
 
 
@@ -175,7 +175,7 @@ def read(file: Path) -> Record:
     """A record from its file."""
     if not file.exists():
         raise SystemExit(f"{file} is not there; run the script with --write and without --render")
-    return Record(**json.loads(file.read_text()))
+    return Record(**json.loads(file.read_text(encoding="utf-8")))
 
 
 def opening(record: Record, benchmark: str) -> str:

@@ -156,7 +156,7 @@ def work(rank: int, folder: str, setting: dict[str, Any]) -> None:
         with on_its_own():
             raw["evaluations"] = evaluation_times(model, batches[0], setting["repeats"])
             raw["flops_per_sample"] = flops(model, batches[0]) / size
-        (Path(folder) / "raw.json").write_text(json.dumps(raw))
+        (Path(folder) / "raw.json").write_text(json.dumps(raw), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -264,7 +264,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         setting |= {"num_rounds": 1, "steps": 2, "repeats": 1}
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(work, (folder, setting), nprocs=2)
-        raw: dict[str, Any] = json.loads((Path(folder) / "raw.json").read_text())
+        raw: dict[str, Any] = json.loads((Path(folder) / "raw.json").read_text(encoding="utf-8"))
     return raw
 
 

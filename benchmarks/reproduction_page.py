@@ -43,7 +43,7 @@ def read_folder(folder: Path, commit: str) -> Records:
     file = folder / "claims.json"
     if not file.exists():
         raise SystemExit(f"{file} is not there; let `neada reproduce` finish")
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text(encoding="utf-8"))
     missing = [name for name, entry in found["experiments"].items() if entry["missing"]]
     if missing:
         raise SystemExit(f"{folder} has unfinished runs of {', '.join(missing)}")
@@ -80,14 +80,14 @@ def short(claim: dict[str, Any]) -> dict[str, Any]:
 
 def read_run(folder: Path) -> tuple[Cell, dict[str, Any]]:
     """The config and the last row of a run."""
-    *_, last = (folder / "metrics.jsonl").read_text().splitlines()
-    return json.loads((folder / "config.json").read_text()), json.loads(last)
+    *_, last = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return json.loads((folder / "config.json").read_text(encoding="utf-8")), json.loads(last)
 
 
 def machine(experiment: Path) -> str:
     """Processor and versions, as the first run has them."""
     first = min((experiment / "runs").glob("*/environment.json"))
-    environment = json.loads(first.read_text())
+    environment = json.loads(first.read_text(encoding="utf-8"))
     packages = environment["packages"]
     return (
         f"{environment['system']}, {environment['threads']} thread, Python "
@@ -275,7 +275,10 @@ def read(file: Path = NUMBERS) -> Records:
     """The records of all experiments, by their names."""
     if not file.exists():
         return {}
-    return {name: pages.Record(**record) for name, record in json.loads(file.read_text()).items()}
+    return {
+        name: pages.Record(**record)
+        for name, record in json.loads(file.read_text(encoding="utf-8")).items()
+    }
 
 
 def main() -> None:
@@ -296,11 +299,11 @@ def main() -> None:
             )
     if arguments.folders:
         text = pages.dumps({name: asdict(record) for name, record in records.items()})
-        NUMBERS.write_text(f"{text}\n")
-    page = PAGE.read_text()
+        NUMBERS.write_text(f"{text}\n", encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     for name, table in TABLES.items():
         page = pages.put_between(page, name, table(records))
-    PAGE.write_text(page)
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def report_peak(side: str, norm: Norm) -> None:
     process inherits it.
     """
     way = inner_ways(norm, num_steps=3)[side]
-    Path("/proc/self/clear_refs").write_text("5")
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     before = high_water()
     way()
     print(high_water() - before)
@@ -188,7 +188,9 @@ def report_peak(side: str, norm: Norm) -> None:
 
 def high_water() -> float:
     (line,) = (
-        line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line
+        line
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        if "VmHWM" in line
     )
     return int(line.split()[1]) / 1024
 

@@ -18,7 +18,9 @@ from typing import Any
 import pages
 
 README = Path(__file__).parents[1] / "README.md"
-TEN_LINES = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)[0]
+TEN_LINES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)[
+    0
+]
 BASELINE = "import torch"
 HELP = "from neada.cli import main; main({arguments})"
 # What is run, and the largest ratio that is good enough.

@@ -70,7 +70,7 @@ def main() -> None:
     print(text)
     if arguments.write is not None:
         docs = pages.DOCS if arguments.write == pages.ROOT else arguments.write
-        (docs / PAGE).write_text(text)
+        (docs / PAGE).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

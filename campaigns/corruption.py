@@ -159,12 +159,14 @@ def _reproduced(folder: Path) -> Victim:
     command(reproductions.arguments(whole)).wait(120)
     shutil.copytree(whole, other)
     for path in other.rglob("*.json*"):
-        path.write_text(path.read_text().replace("1", "2"))
-    expected = reproductions.claims_of(json.loads((whole / "claims.json").read_text()))
+        path.write_text(path.read_text(encoding="utf-8").replace("1", "2"), encoding="utf-8")
+    expected = reproductions.claims_of(
+        json.loads((whole / "claims.json").read_text(encoding="utf-8"))
+    )
     rows = reproductions.rows_of(whole)
 
     def judge(use: str, copy: Path, ended: Ended, damage: str, file: str) -> str:
-        facts = json.loads((copy / "claims.json").read_text())
+        facts = json.loads((copy / "claims.json").read_text(encoding="utf-8"))
         if use == "report" and any(found["missing"] for found in facts["experiments"].values()):
             return ""
         if reproductions.claims_of(facts) != expected:

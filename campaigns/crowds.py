@@ -54,7 +54,7 @@ def run(tally: Tally, length: str, seed: int, scratch: Path) -> None:
 def _claims(out: Path, ended: Ended) -> str:
     if ended.code != 0:
         return f"exit code {ended.code}: {ended.errors[-300:]!a}"
-    return reproductions.claims_of(json.loads((out / "claims.json").read_text()))
+    return reproductions.claims_of(json.loads((out / "claims.json").read_text(encoding="utf-8")))
 
 
 def _two_writers(tally: Tally, kind: _Run, resume: bool, name: str, scratch: Path) -> None:

@@ -119,7 +119,7 @@ def _config(draw: random.Random, scratch: Path) -> str:
 
 def _folder_with_config(draw: random.Random, scratch: Path) -> Path:
     folder = _copy(scratch / "runs" / "plain", scratch / "configured")
-    valid = json.loads((scratch / "runs" / "plain" / "config.json").read_text())
+    valid = json.loads((scratch / "runs" / "plain" / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_bytes(hostile.json_text(valid, draw))
     return folder
 
@@ -134,7 +134,7 @@ def _metrics(draw: random.Random, scratch: Path) -> str:
     folder = scratch / "measured"
     if not folder.exists():
         shutil.copytree(scratch / "runs" / "plain", folder)
-    lines = (scratch / "runs" / "plain" / "metrics.jsonl").read_text().splitlines()
+    lines = (scratch / "runs" / "plain" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     content = b"\n".join(
         hostile.json_text(json.loads(line), draw) if draw.random() < 0.3 else line.encode()
         for line in lines
@@ -199,7 +199,7 @@ def _reproduction(draw: random.Random, scratch: Path) -> str:
     folder = _folder_with_request(draw, scratch)
     neada.report.write(folder)
     page = _Page()
-    page.feed((folder / "report.html").read_text())
+    page.feed((folder / "report.html").read_text(encoding="utf-8"))
     return page.found
 
 
@@ -208,7 +208,7 @@ def _folder_with_request(draw: random.Random, scratch: Path) -> Path:
     folder = _copy(source, scratch / "requested")
     files = [folder / "reproduction.json"] * 4 + sorted(folder.rglob("*.json"))
     path = draw.choice(files)
-    path.write_bytes(hostile.json_text(json.loads(path.read_text()), draw))
+    path.write_bytes(hostile.json_text(json.loads(path.read_text(encoding="utf-8")), draw))
     return folder
 
 

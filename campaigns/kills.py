@@ -13,6 +13,7 @@ from campaigns import reproductions, trainings
 from campaigns.disk import Mode
 from campaigns.trainings import command
 from campaigns.trials import Ended, Tally, words
+from neada import files
 
 __all__ = ["run"]
 
@@ -20,7 +21,7 @@ _PLAN = {"short": (1, 1, 1), "full": (None, 15, 15)}
 """Of every command: kills at operations (None for each), at random moments, SIGTERMs."""
 _CALLS = 16
 """Enough for a store to write journals into its file several times."""
-_LEFT = f".*.{8 * '[0-9a-f]'}"
+_LEFT = files.draft_pattern("*")
 
 
 class Trial(NamedTuple):
@@ -128,5 +129,5 @@ def _kill_reproduction(tally: Tally, length: str, draw: random.Random, scratch: 
 def _reproduced(out: Path, ended: Ended) -> str:
     if ended.code != 0:
         return f"exit code {ended.code}: {ended.errors[-300:]!a}"
-    claims = reproductions.claims_of(json.loads((out / "claims.json").read_text()))
+    claims = reproductions.claims_of(json.loads((out / "claims.json").read_text(encoding="utf-8")))
     return json.dumps([claims, reproductions.rows_of(out)], sort_keys=True)

@@ -39,7 +39,10 @@ def arguments(out: Path, jobs: int = 1) -> list[str]:
 
 def rows_of(out: Path) -> dict[str, str]:
     """The metrics of every run."""
-    return {str(path.relative_to(out)): path.read_text() for path in out.rglob("metrics.jsonl")}
+    return {
+        str(path.relative_to(out)): path.read_text(encoding="utf-8")
+        for path in out.rglob("metrics.jsonl")
+    }
 
 
 def claims_of(content: dict[str, Any]) -> str:

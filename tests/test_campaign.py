@@ -10,7 +10,6 @@ import pytest
 from campaigns.damage import DAMAGE, hurt_bytes
 from campaigns.run import KINDS, table
 from campaigns.trials import Ended, Tally, one_sentence, words
-from campaigns.wrong_calls import read_table
 
 ROOT = Path(__file__).parents[1]
 # A defect that is planted before the campaign begins: a reader with a raw error.
@@ -89,10 +88,3 @@ def test_what_is_no_sentence_is_noticed() -> None:
     assert words(Ended(2, "", ""), needed=True)
     assert words(Ended(0, "", "UserWarning: x\n"))
     assert not words(Ended(2, "", "neada: --gamma must be a number\n"), needed=True)
-
-
-def test_the_table_of_wrong_calls_is_whole() -> None:
-    calls = read_table()
-    assert len(calls) >= 300
-    assert len({call for call, _ in calls}) == len(calls)
-    assert all(len(part) >= 8 for _, part in calls)

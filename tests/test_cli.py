@@ -12,7 +12,6 @@ import pytest
 
 from neada import experiments
 from neada.cli import main
-from neada.cli.arguments import in_flags
 from neada.cli.main import COMMANDS
 from neada.runs import RunFolder
 
@@ -32,71 +31,84 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("neada: ")
-    assert captured.err.count("\n") == 1
+    assert captured.err.count("\n") == 1 and len(captured.err) < 1200
+    assert captured.err.rstrip("\n").isprintable()
     return captured.err
 
 
+LONG = 300 * "a"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "word"),
     [
-        ([], "no command given"),
-        (["reprodce"], "did you mean 'reproduce'?"),
-        (["reproduce", "quadratik"], "did you mean 'quadratic'?"),
-        (["reproduce", "zzzzzz"], "must be one of 'quadratic', 'mccormick'"),
-        (["reproduce", "--scale", "hug"], "must be one of 'quick', 'standard', 'paper'"),
-        (["reproduce", "--seeds", "-3"], "--seeds must be a whole number at least 1, got -3"),
-        (["reproduce", "--seeds", "many"], "--seeds must be a whole number at least 1, got 'many'"),
-        (["reproduce", "--jobs", "0"], "--jobs must be a whole number at least 1, got 0"),
-        (
-            ["reproduce", "lemma", "--max-calls", "9"],
-            "no-learning-rate, and not for lemma",
-        ),
-        (["reproduce", "--sead", "1"], "unrecognized arguments: --sead"),
-        (["report"], "required: DIR"),
-        (["report", "nowhere"], "nowhere is no folder"),
-        (["solve"], "required: PROBLEM"),
-        (["solve", "mcormick"], "did you mean 'mccormick'?"),
-        (["solve", "mccormick", "--method", "nada"], "did you mean 'neada'?"),
-        (["solve", "mccormick", "--tol", "-1"], "--tol must be a number greater than 0, got -1.0"),
-        (["solve", "mccormick", "--tol", "nan"], "--tol must be a number greater than 0, got nan"),
-        (["solve", "mccormick", "--plot", "a.txt"], "--plot writes .png or .svg"),
-        (["solve", "mccormick", "--lr-y", "1"], "--lr-y is no option of --method neada"),
-        (["completion", "fsh"], "did you mean 'zsh'?"),
+        ([], "command"),
+        (["reprodce"], "reproduce"),
+        (["reproduce", "quadratik"], "quadratic"),
+        (["reproduce", "--scale", "hug"], "quick"),
+        (["reproduce", "--seeds", "-3"], "--seeds"),
+        (["reproduce", "--seeds", "many"], "--seeds"),
+        (["reproduce", "lemma", "--max-calls", "9"], "lemma"),
+        (["reproduce", "--sead", "1"], "--seeds"),
+        (["report"], "DIR"),
+        (["report", "nowhere"], "nowhere"),
+        (["solve", "mccormick", "--method", "nada"], "neada"),
+        (["solve", "mccormick", "--tol", "nan"], "--tol"),
+        (["solve", "mccormick", "--plot", "a.txt"], "--plot"),
+        (["solve", "mccormick", "--lr-y", "1"], "--lr-y"),
+        (["completion", "fsh"], "zsh"),
+        (["train", "--out", ""], "--out"),
+        (["train", "--out", "a\0b"], "--out"),
+        (["train", "--out", LONG], "--out"),
+        (["train", "--seed", 99_999 * "9"], "--seed"),
+        (["train", "--gamma", "\x1b[31m\n\n" + 9999 * "x"], "--gamma"),
+        (["attack", "run", "--eps", "1e308"], "--eps"),
+        (["data", "digits", "--sheet", "x.jpg"], "--sheet"),
+        (["\udcff" * 9], "COMMAND"),
     ],
+    ids=lambda part: str(part)[:40],
 )
-def test_bad_usage_is_one_sentence_and_code_2(
+def test_bad_usage_is_one_line_and_code_2(
     arguments: list[str],
-    words: str,
+    word: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    assert words in sentence(capsys)
+    assert word in sentence(capsys)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_is_a_file_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--out", "file"],
+        ["train", "--out", "file/below", "--overwrite"],
+        ["reproduce", "quadratic", "--out", "file"],
+        ["attack", "file"],
+        ["data", "mnist", "--data-folder", "file"],
+        ["solve", "mccormick", "--plot", "file/plot.svg"],
+        ["solve", "mccormick", "--plot", "folder.png"],
+        ["data", "folder.npz"],
+    ],
+    ids=" ".join,
+)
+def test_file_in_place_of_a_folder(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = tmp_path / "file"
-    file.write_text("precious")
-    assert main(["reproduce", "quadratic", "--out", str(file)]) == 2
-    assert "is a file" in sentence(capsys)
-    assert main(["reproduce", "quadratic", "--out", str(file / "below")]) == 2
-    assert "is a file" in sentence(capsys)
-    assert file.read_text() == "precious"
-
-
-def test_a_folder_that_cannot_be_written_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Root may write everywhere, so the system's answer is given here.
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert main(["reproduce", "quadratic", "--out", str(tmp_path / "new")]) == 2
-    assert "cannot be written to" in sentence(capsys)
-    assert os.listdir(tmp_path) == []
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("precious", encoding="utf-8")
+    for folder in ("folder.png", "folder.npz"):
+        Path(folder).mkdir()
+    assert main(arguments) == 2
+    assert sentence(capsys)
+    assert Path("file").read_text(encoding="utf-8") == "precious"
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder.npz", "folder.png"]
 
 
 def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
@@ -108,16 +120,16 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     assert f"report: {out / 'report.html'}" in result.stdout
     for name in ("figure.png", "figure.svg"):
         assert (out / "quadratic" / name).is_file()
-    claims = json.loads((out / "claims.json").read_text())
+    claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert claims["experiments"]["quadratic"]["num_runs"] == 12
     folders = list((out / "quadratic" / "runs").iterdir())
     before = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
     (damaged, *_) = folders
-    (damaged / "metrics.jsonl").write_text("rubbish")
+    (damaged / "metrics.jsonl").write_text("rubbish", encoding="utf-8")
     again = run_cli("reproduce", "quadratic", "--out", str(out), "--json")
     assert again.returncode == 0
-    assert json.loads(again.stdout) == json.loads((out / "claims.json").read_text())
-    assert f"{damaged.name} was run again: metrics.jsonl was changed" in again.stderr
+    assert json.loads(again.stdout) == json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    assert damaged.name in again.stderr
     after = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
     assert {folder for folder in folders if before[folder] != after[folder]} == {damaged}
     redrawn = run_cli("report", str(out))
@@ -149,8 +161,7 @@ def test_a_broken_run_is_exit_code_1(
     assert main(["reproduce", "quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1  # one cause is told once
-    assert errors.startswith("neada: quadratic (Adam) and ")
-    assert errors.endswith(" more broke: RuntimeError: no luck\n")
+    assert "no luck" in errors
 
 
 def alive_in_group(group: int) -> bool:
@@ -177,7 +188,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, number: signal.Signals) -
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == "neada: interrupted; what is finished is kept, the same command goes on\n"
+    assert errors.count("\n") == 1 and "interrupted" in errors
     while alive_in_group(process.pid):
         assert time.monotonic() < deadline, "a worker is left"
         time.sleep(0.05)
@@ -191,7 +202,7 @@ def test_solve_says_whether_it_solved(capsys: pytest.CaptureFixture[str], tmp_pa
     facts = json.loads(capsys.readouterr().out)
     assert facts["status"] == "CONVERGED"
     assert facts["x"] == pytest.approx([-0.289879, -1.089879], abs=1e-5)
-    assert "<svg" in plot.read_text()
+    assert "<svg" in plot.read_text(encoding="utf-8")
     assert main(["solve", "mccormick", "--max-calls", "3", "--quiet"]) == 1
     assert "BUDGET" in capsys.readouterr().out
     assert main(["solve", "quadratic", "--method", "gda", "--lr-x", "0.2", "--lr-y", "0.2"]) == 1
@@ -206,19 +217,6 @@ def test_lists_are_for_people_and_for_machines(
     assert len(capsys.readouterr().out.splitlines()) > 5
     assert main([command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
-
-
-def test_help_has_examples_and_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
-    assert stopped.value.code == 0
-    text = capsys.readouterr().out
-    assert "examples:" in text
-    for command in ("reproduce", "report", "solve", "methods", "problems", "info", "completion"):
-        assert f"    {command}" in text
-    with pytest.raises(SystemExit):
-        main(["reproduce", "--help"])
-    assert "exit codes:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["train"], ["data"], ["reproduce"], ["solve"]])
@@ -241,15 +239,6 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.startswith(f"usage: neada {name}")
 
 
-def test_sentences_speak_of_flags() -> None:
-    names = ["regularizer", "method", "inner_steps", "max_calls", "data"]
-    said = "use method='gdmax' with inner_steps=1, or regularizer='kl'"
-    assert in_flags(said, names) == "use --method gdmax with --inner-steps 1, or --regularizer kl"
-    assert in_flags("data must be one of 'a'", names) == "--data must be one of 'a'"
-    said = "the data are not those of the max_calls"
-    assert in_flags(said, names) == "the data are not those of the --max-calls"
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion_knows_the_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
@@ -257,8 +246,46 @@ def test_completion_knows_the_commands(shell: str, capsys: pytest.CaptureFixture
     assert "reproduce" in script and "max-calls" in script
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    command = f"{sys.executable} -m neada methods | head -1"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert result.stderr == ""
-    assert result.stdout.startswith("name")
+SHELL = {
+    "neada methods >&-": 0,
+    "neada methods 2>&-": 0,
+    "neada methods <&- >&- 2>&-": 0,
+    "neada problems | true": 0,
+    "neada --help | true": 0,
+    "neada --help >&-": 0,
+    "neada nothing 2>&-": 2,
+    "neada nothing 2>/dev/full": 2,
+    "neada methods >/dev/full": 1,
+}
+
+
+def test_closed_streams_are_no_traceback() -> None:
+    neada = f'neada() {{ "{sys.executable}" -m neada "$@"; }}; set -o pipefail; '
+    for command, code in SHELL.items():
+        if "/dev/full" in command and not Path("/dev/full").exists():
+            continue
+        done = subprocess.run(
+            ["bash", "-c", neada + command], capture_output=True, text=True, check=False
+        )
+        assert done.stderr.count("\n") == (1 if code == 1 else 0), command
+        assert done.returncode == code, command
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii:strict", "\\xe4"), ("utf-8:strict", "\N{LATIN SMALL LETTER A WITH DIAERESIS}")],
+)
+def test_a_path_that_cannot_be_printed_is_escaped(
+    encoding: str, shown: str, tmp_path: Path
+) -> None:
+    name = b"\xc3\xa4\xff.svg"  # the last one is no character in any encoding here
+    done = subprocess.run(
+        [sys.executable, "-m", "neada", "solve", "quadratic", "--quiet", "--plot", name],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"},
+    )
+    assert done.returncode == 0 and done.stderr == b""
+    assert f"plot: {shown}\\udcff.svg" in done.stdout.decode()
+    assert os.listdir(os.fsencode(tmp_path)) == [name]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ SYNTHETIC = [
     ),
     *("--method", "gdmax", "--inner-steps", "2", "--y-optimizer", "adam"),
     *("--lr-y", "0.05"),
+    *("--final-samples", "all"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -62,7 +64,7 @@ def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     assert clean >= attacked[0] > 50.0
     folder = tmp_path / "runs" / "train" / "digits-wrm-gdmax-2-adam-seed-0"
     assert f"run: {folder}" in done.stdout
-    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert last["calls"] == 150 and round(100 * last["test_clean"], 1) == clean
 
 
@@ -117,51 +119,32 @@ def test_a_loss_that_is_not_finite_exits_1(
     assert errors.count("\n") == 1 and "finite" in errors
 
 
-def test_resuming_where_nothing_is_begins_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [*SYNTHETIC, "--max-calls", "20", "--out", str(tmp_path / "new"), "--quiet"]
-    assert main([*arguments, "--resume"]) == 0
-    assert "holds no run to resume: one begins there" in capsys.readouterr().err
-    assert main([*arguments, "--resume"]) == 0
-    assert capsys.readouterr().err == ""
+GROUP_ONCE = ["--objective", "group", "--method", "gdmax", "--inner-steps", "1"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "word"),
     [
-        (["--data", "mnits"], "did you mean 'mnist'?"),
-        (["--model", "cn"], "did you mean 'cnn'?"),
-        (["--method", "adam-15"], "--method must be one of 'neada', 'gdmax', 'free', 'tiada'"),
-        (["--y-optimizer", "adm"], "there is no --y-optimizer 'adm'; did you mean 'adam'?"),
-        (["--inner-steps", "3"], "--inner-steps 3 is for method 'gdmax', and not for 'neada'"),
-        (["--objective", "wmr"], "did you mean 'wrm'?"),
-        (["--eval-eps", "0.1;0.2"], "numbers with commas"),
-        (["--eval-eps", "-1"], "at least 0"),
-        (["--max-calls", "0"], "--max-calls must be a whole number at least 1, got 0"),
-        (["--gamma", "-2"], "--gamma must be a number greater than 0, got -2.0"),
-        (["--method", "tiada", "--batch-norm", "frozen"], "'tiada' has none"),
-        (["--method", "tiada", "--per-sample"], "--per-sample is for method 'neada' or 'gdmax'"),
-        (
-            ["--objective", "group", "--regularizer", "none"],
-            "use --method gdmax with --inner-steps 1",
-        ),
-        (
-            ["--eps", "0.3"],
-            "--eps 0.3 is for objective 'adversarial' or 'trades', and not for 'wrm'",
-        ),
-        (["--data", "synthetic", "--model", "cnn"], "needs images"),
-        (["--data", "mnist", "--data-folder", "/nowhere"], "does not hold the four files"),
+        (["--data", "mnits"], "mnist"),
+        (["--method", "adam-15"], "--method"),
+        (["--inner-steps", "3"], "--inner-steps"),
+        (["--eval-eps", "0.1;0.2"], "--eval-eps"),
+        (["--eval-eps", "0.1,,0.2"], "--eval-eps"),
+        ([*GROUP_ONCE, "--regularizer", "none", "--strength", "2"], "--strength"),
+        (["--max-calls", "0"], "--max-calls"),
+        (["--gamma", "-2"], "--gamma"),
+        (["--eps", "0.3"], "--eps"),
+        (["--method", "tiada", "--batch-norm", "frozen"], "tiada"),
+        (["--data", "synthetic", "--model", "cnn"], "images"),
         (["--data", "missing.npz"], "missing.npz"),
-        (["--eval-eps", "0.1,0.1000001"], "must differ in six digits"),
-        (["--adjustment", "-1"], "--adjustment must be a number at least 0, got -1.0"),
-        (["--resume", "--overwrite"], "give one of them"),
+        (["--device", "tpu"], "tpu"),
+        (["--resume", "--overwrite"], "--resume"),
     ],
     ids=str,
 )
-def test_wrong_usage_is_one_sentence_and_code_2(
+def test_bad_usage_is_one_line_and_code_2(
     arguments: list[str],
-    words: str,
+    word: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -169,8 +152,35 @@ def test_wrong_usage_is_one_sentence_and_code_2(
     monkeypatch.chdir(tmp_path)
     assert main(["train", *arguments]) == 2
     errors = capsys.readouterr().err
-    assert words in errors and errors.count("\n") == 1
+    assert word in errors and errors.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        bytes(range(256)),
+        100_000 * b"[",
+        b'{"gamma": NaN}',
+        b'{"gamma": "inf"}',
+        b'{"other": 1}',
+        b'{"data": 5}',
+    ],
+    ids=lambda content: repr(content[:20]),
+)
+def test_config_with_invalid_contents(
+    content: bytes, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(trained, tmp_path / "run")
+    (folder / "config.json").write_bytes(content)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    for arguments in (["attack"], ["certify"], ["train", "--resume", "--quiet", "--out"]):
+        assert main([*arguments, str(folder)]) == 2
+        errors = capsys.readouterr().err
+        assert errors.count("\n") == 1 and len(errors) < 1200
+    assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
 
 
 def test_attack_measures_what_training_did(
@@ -178,7 +188,7 @@ def test_attack_measures_what_training_did(
 ) -> None:
     assert main(["attack", str(trained), "--attack", "fgsm,pgd", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
+    last = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert facts["clean"] == last["test_clean"] and facts["num_samples"] == 4000
     for eps in ("0.3", "0.5"):
         assert facts["attacked"]["fgsm"][eps] == last[f"test_{eps}"]
@@ -199,45 +209,6 @@ def test_attack_knows_apgd_and_the_ensemble(
     assert worst <= strong <= weak < 1.0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--attack", "ensembel"], "did you mean 'ensemble'?"),
-        (["--attack", "apgd", "--steps", "0"], "steps must be"),
-        (["--attack", "fgms"], "did you mean 'fgsm'?"),
-        (["--attack", ","], "must be one of 'fgsm', 'pgd'"),
-        (["--part", "held-out"], "--part"),
-        (["--eps", "x"], "numbers with commas"),
-    ],
-    ids=str,
-)
-def test_wrong_attacks_are_one_sentence(
-    arguments: list[str], words: str, trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["attack", str(trained), *arguments]) == 2
-    errors = capsys.readouterr().err
-    assert words in errors and errors.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", ["attack", "certify"])
-def test_a_folder_without_a_run_is_one_sentence(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name, str(tmp_path)]) == 2
-    assert "has no run" in capsys.readouterr().err
-
-
-def test_a_damaged_checkpoint_is_a_warning_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    often = ["--checkpoint-seconds", "0.001"]
-    assert main([*SYNTHETIC, *often, "--max-calls", "30", "--out", str(tmp_path), "--quiet"]) == 0
-    newest = max(tmp_path.glob("checkpoint/*.json"))
-    newest.write_bytes(b"rubbish")
-    assert main(["attack", str(tmp_path), "--samples", "20"]) == 0
-    assert capsys.readouterr().err.startswith(f"neada: {newest} or its tensors are damaged")
-
-
 def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["certify", str(trained), "--samples", "200", "--rho", "0.05"]
     assert main([*arguments, "--gamma", "0.001"]) == 2
@@ -248,24 +219,6 @@ def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[st
     assert facts["value"] == pytest.approx(facts["surrogate"] + facts["gap"] + 1000 * 0.05)
     assert main([*arguments, "--gamma", "1000"]) == 0
     assert capsys.readouterr().out.startswith("certified: the mean loss is at most 50.")
-
-
-def test_certify_asks_for_a_gamma_where_the_training_had_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    training = ["train", "--data", "synthetic", "--objective", "adversarial", "--eps", "0.1"]
-    training += ["--max-calls", "20", "--eval-eps", "0.3", "--out", str(tmp_path), "--quiet"]
-    assert main(training) == 0
-    capsys.readouterr()
-    arguments = ["certify", str(tmp_path), "--samples", "20"]
-    assert main(arguments) == 2
-    errors = capsys.readouterr().err
-    assert "trained with 'adversarial', without a gamma: give --gamma" in errors
-    assert errors.count("\n") == 1
-    assert main([*arguments, "--gamma", "0"]) == 2
-    assert "--gamma must be a number greater than 0" in capsys.readouterr().err
-    assert main([*arguments, "--gamma", "1000", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["gamma"] == 1000
 
 
 @pytest.mark.parametrize("name", ["attack", "certify"])
@@ -311,18 +264,6 @@ def test_data_and_devices_that_do_not_fit_are_one_sentence(
     assert words in errors and errors.count("\n") == 1
 
 
-def test_other_data_are_split_by_their_seed(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = []
-    for seed in ("0", "1"):
-        other = ["--data", "synthetic", "--data-seed", seed]
-        assert main(["attack", str(trained), *other, "--eps", "0.3", "--json"]) == 0
-        found.append(json.loads(capsys.readouterr().out)["attacked"])
-    assert main(["attack", str(trained), "--eps", "0.3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["attacked"] == found[0] != found[1]
-
-
 def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
@@ -340,26 +281,3 @@ def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "points.png").stat().st_size > 10_000
     assert main(["data"]) == 0
     assert "digits" in capsys.readouterr().out.splitlines()
-
-
-def test_data_that_cannot_be_drawn_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rng = np.random.default_rng(0)
-    path = tmp_path / "own.npz"
-    np.savez(path, x=rng.normal(size=(40, 5)), y=np.arange(40) % 3)
-    assert main(["data", str(path)]) == 0
-    assert "classes:   3" in capsys.readouterr().out
-    assert main(["data", str(path), "--sheet", str(tmp_path / "own.png")]) == 2
-    assert "shows images" in capsys.readouterr().err
-    assert main(["data", "synthetic", "--sheet", "points.jpg"]) == 2
-    arguments = ["train", "--data", str(path), "--max-calls", "30", "--out", str(tmp_path / "run")]
-    assert main([*arguments, "--quiet"]) == 0
-
-
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("train", "attack", "certify", "data"):
-        with pytest.raises(SystemExit) as caught:
-            main([name, "--help"])
-        assert caught.value.code == 0
-        assert f"  neada {name}" in capsys.readouterr().out

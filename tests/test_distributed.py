@@ -78,7 +78,7 @@ def work(rank: int, folder: str) -> None:
     dist.barrier()
     distributed.average = keep_own
     found["alone"] = nested_run(rank)
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -88,7 +88,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes found; both runs share them, because starting is slow."""
     folder = tmp_path_factory.mktemp("ranks")
     mp.spawn(work, args=(str(folder),), nprocs=2)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
 
 
 def test_two_processes_know_of_each_other(ranks: list[dict[str, Any]]) -> None:

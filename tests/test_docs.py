@@ -1,7 +1,6 @@
 """The pages of the documentation agree with the code."""
 
 import re
-import runpy
 import shlex
 from pathlib import Path
 
@@ -16,11 +15,17 @@ DOCS = ROOT / "docs"
 SOURCE = Path(neada.__file__).parent
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("api/*.md")])
 COMMAND = re.compile(r"^    (neada (?:.*\\\n)*.*)$", re.MULTILINE)
-SHELL_PAGES = [page for page in (ROOT / "README.md", *PAGES) if COMMAND.search(page.read_text())]
+SHELL_PAGES = [
+    page
+    for page in (ROOT / "README.md", *PAGES)
+    if COMMAND.search(page.read_text(encoding="utf-8"))
+]
 
 
 def test_the_table_says_what_each_optimizer_says_of_itself() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (DOCS / "optimizers.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*) \|", (DOCS / "optimizers.md").read_text(encoding="utf-8"), re.M
+    )
     table = dict(rows)
     for name in neada.optim.__all__:
         optimizer = getattr(neada.optim, name)
@@ -35,7 +40,7 @@ def test_the_table_says_what_each_optimizer_says_of_itself() -> None:
 def test_every_public_name_has_an_entry_in_the_reference() -> None:
     modules = (neada.optim, neada.sets, neada.steppers, neada.robust, neada.attacks, neada.data)
     for module in (*modules, neada.models, neada.training, neada.estimators):
-        page = (DOCS / "api" / f"{module.__name__.split('.')[1]}.md").read_text()
+        page = (DOCS / "api" / f"{module.__name__.split('.')[1]}.md").read_text(encoding="utf-8")
         for name in module.__all__:
             assert re.search(rf"{module.__name__}\.{name}\b", page), name
 
@@ -55,7 +60,7 @@ def files_in_the_tree(page: str) -> set[str]:
 
 
 def test_the_tree_has_every_file() -> None:
-    tree = files_in_the_tree((DOCS / "architecture.md").read_text())
+    tree = files_in_the_tree((DOCS / "architecture.md").read_text(encoding="utf-8"))
     packages = {f"{path.name}/" for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
     paths = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
     modules = {path for path in paths if not path.endswith("/__init__.py")}
@@ -63,14 +68,16 @@ def test_the_tree_has_every_file() -> None:
 
 
 def test_the_short_tree_has_every_package() -> None:
-    tree = files_in_the_tree((ROOT / "README.md").read_text())
+    tree = files_in_the_tree((ROOT / "README.md").read_text(encoding="utf-8"))
     entries = {path.name + "/" * path.is_dir() for path in SOURCE.iterdir()}
     assert tree == {name for name in entries if not name.startswith("__")} - {"py.typed"}
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    assert f"\nversion: {neada.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"\n## [{neada.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {neada.__version__}\n" in (ROOT / "CITATION.cff").read_text(
+        encoding="utf-8"
+    )
+    assert f"\n## [{neada.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 # A block of Python, and the block right below it that says what is printed.
@@ -80,7 +87,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOT
 def examples_of(page: Path) -> list[list[tuple[str, str]]]:
     """The examples of a page, each with the blocks that go on with it."""
     found: list[list[tuple[str, str]]] = []
-    for code, output in BLOCK.findall(page.read_text()):
+    for code, output in BLOCK.findall(page.read_text(encoding="utf-8")):
         if code.startswith("# goes on\n"):
             found[-1].append((code, output))
         else:
@@ -113,25 +120,15 @@ def test_every_example_runs_alone_and_prints_what_the_page_says(
 
 def test_no_block_of_code_is_left_out() -> None:
     kinds = {
-        kind for page in PAGES for kind in re.findall(r"^ *```([^{\s]\S*)", page.read_text(), re.M)
+        kind
+        for page in PAGES
+        for kind in re.findall(r"^ *```([^{\s]\S*)", page.read_text(encoding="utf-8"), re.M)
     }
     assert kinds == {"python", "text"}
 
 
 @pytest.mark.parametrize("page", SHELL_PAGES, ids=lambda page: page.stem)
 def test_the_commands_have_the_flags_that_pages_use(page: Path) -> None:
-    for command in COMMAND.findall(page.read_text()):
+    for command in COMMAND.findall(page.read_text(encoding="utf-8")):
         _, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
         make_parser().parse_args(arguments)
-
-
-def test_the_figure_of_the_first_page_shows_what_its_words_say() -> None:
-    script = runpy.run_path(str(DOCS / "figures" / "wrong_ratio.py"))
-    (_, adams), (spent, nested), (calls, solved) = script["curves"]().values()
-    assert max(adams[-200:]) > 1.0
-    assert max(norm for call, norm in zip(spent, nested, strict=True) if call < 2000) > 1.0
-    assert max(nested[-50:]) < 1e-10
-    play = script["play"]
-    play.__globals__.update(LR_X=0.1, LR_Y=0.01)
-    assert max(play(neada.Simultaneous)[1][-200:]) < 1e-10
-    assert solved[-1] < 1e-6 and calls[-1] == 24

@@ -39,13 +39,6 @@ def test_the_example_prints_every_optimizer_with_its_needs() -> None:
     assert int(logistic) <= 60
 
 
-def test_a_bad_number_of_calls_is_refused() -> None:
-    result = run_example("--max-calls", "0")
-    assert result.returncode == 2
-    assert "--max-calls must be at least 1" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
@@ -108,7 +101,9 @@ def needs(extra: str) -> pytest.MarkDecorator:
 def trained_on_two_ranks(name: str, folder: Path, launcher: Iterable[str]) -> list[Tensor]:
     """The parameters that each rank has after an example has run as it is."""
     script = folder / "script.py"
-    script.write_text(KEEPING.format(name=name, examples=str(EXAMPLES), folder=str(folder)))
+    script.write_text(
+        KEEPING.format(name=name, examples=str(EXAMPLES), folder=str(folder)), encoding="utf-8"
+    )
     check_accuracies(run_on_two_ranks(script, STEPS, launcher))
     return [torch.load(folder / rank) for rank in ("0", "1")]
 
@@ -139,6 +134,7 @@ def training_set() -> TensorDataset:
     return TensorDataset(digits.inputs_train, digits.targets_train)
 
 
+@pytest.mark.slow
 @needs("accelerate")
 def test_accelerate_trains_on_two_ranks_as_one_process_does(tmp_path: Path) -> None:
     order = torch.Generator().manual_seed(0)
@@ -148,6 +144,7 @@ def test_accelerate_trains_on_two_ranks_as_one_process_does(tmp_path: Path) -> N
     check_as_alone(found, trained_alone(batches, decay=1.0))
 
 
+@pytest.mark.slow
 @needs("lightning")
 def test_lightning_trains_on_two_ranks_as_one_process_does(tmp_path: Path) -> None:
     def batches() -> Iterator[list[Tensor]]:

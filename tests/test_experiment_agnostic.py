@@ -2,8 +2,6 @@
 
 import inspect
 import math
-from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import pytest
 import torch
 
 from neada import problems
-from neada.experiments import Record, agnostic
+from neada.experiments import agnostic
 from neada.experiments.agnostic import Rules, calls_to_arrive
-from neada.runs import RunFolder
 from neada.solve.methods import _METHODS
 
 TOL = 1e-3
@@ -135,81 +132,3 @@ def test_every_method_with_learning_rates_takes_part() -> None:
     with_rates = {n for n, (f, _) in _METHODS.items() if "lr_x" in inspect.signature(f).parameters}
     assert set(agnostic.METHODS) == with_rates | {"neada"}
     assert len(agnostic.METHODS) == len(set(agnostic.METHODS))
-
-
-def tiny(method: str) -> agnostic.Config:
-    (config,) = (c for c in agnostic.configs("quick") if c.method == method)
-    return replace(
-        config, problems=("quadratic", "mccormick"), max_calls=120, per_decade=1, decades=1
-    )
-
-
-def recorded(config: agnostic.Config, folder: Path) -> Record:
-    run = RunFolder(folder / config.method)
-    run.start(asdict(config))
-    agnostic.run(config, run, lambda part: None)
-    run.finish()
-    return Record(config, run.rows())
-
-
-def test_rates_that_a_method_has_not_change_nothing(tmp_path: Path) -> None:
-    both = recorded(tiny("tiada"), tmp_path)
-    one = recorded(tiny("neada-adagrad"), tmp_path)
-    none = recorded(tiny("neada"), tmp_path)
-    for record in (both, one, none):
-        assert [row["problem"] for row in record.rows] == ["quadratic"] * 3 + ["mccormick"] * 3
-        assert [row["lr_x"] for row in record.rows[:3]] == pytest.approx([0.1, 1.0, 10.0])
-    assert any(len(set(row["calls"])) > 1 for row in both.rows)
-    assert all(len(set(row["calls"])) == 1 for row in one.rows)
-    assert len({tuple(row["calls"]) for row in one.rows[3:]}) > 1
-    assert len({tuple(row["calls"]) for row in none.rows[:3]}) == 1
-
-
-def test_a_cell_of_the_grid_is_its_pair(tmp_path: Path) -> None:
-    record = recorded(replace(tiny("gda"), max_calls=200), tmp_path)
-    row = next(r for r in record.rows if r["problem"] == "mccormick" and r["lr_x"] == 0.1)
-    assert row["calls"] == race("gda", [(0.1, 0.1), (0.1, 1.0), (0.1, 10.0)], 200)
-    assert math.isfinite(row["calls"][1])
-
-
-def made_up(method: str, share: float) -> Record:
-    """A run in which a share of the pairs works."""
-    config = replace(tiny(method), problems=("quadratic",), decades=1, per_decade=2)
-    solved = np.arange(25).reshape(5, 5) < 25 * share
-    calls = np.where(solved, 10.0, math.inf).tolist()
-    return Record(config, [{"problem": "quadratic", "lr_x": 1.0, "calls": row} for row in calls])
-
-
-def verdicts(shares: dict[str, float]) -> dict[str, tuple[str, float | None]]:
-    records = [made_up(m, shares.get(m, 0.2)) for m in agnostic.METHODS]
-    return {c.id: (c.verdict, c.measured) for c in agnostic.claims(records)}
-
-
-def test_claims_follow_the_shares() -> None:
-    found = verdicts({"neada-adam": 0.4, "adam": 0.32, "neada": 1.0, "neada-adagrad": 0.6})
-    assert found["agnostic/neada-adam"] == ("holds", pytest.approx(0.08))
-    assert found["agnostic/neada-gda"] == ("fails", pytest.approx(0.0))
-    assert found["agnostic/best-neada"] == ("holds", pytest.approx(0.28))
-    assert found["agnostic/default"] == ("holds", pytest.approx(0.68))
-    found = verdicts({"neada-adam": 0.2, "adam": 0.32, "tiada": 0.8, "neada": 0.6})
-    assert found["agnostic/neada-adam"] == ("fails", pytest.approx(-0.12))
-    assert found["agnostic/best-neada"] == ("fails", pytest.approx(-0.6))
-    assert found["agnostic/default"] == ("fails", pytest.approx(-0.2))
-
-
-def test_claims_wait_for_all_their_runs() -> None:
-    assert {c.verdict for c in agnostic.claims([])} == {"not run"}
-    some = agnostic.claims([made_up("adam", 0.2), made_up("neada-adam", 0.4)])
-    assert [c.id for c in some if c.verdict == "holds"] == ["agnostic/neada-adam"]
-    assert [c.verdict for c in some].count("not run") == 5
-
-
-def test_a_figure_with_the_best_first(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    figure = agnostic.figure([made_up("adam", 0.2), made_up("neada-adam", 0.4)])
-    titles = [axes.get_title() for axes in figure.axes[:2]]
-    assert titles == ["NeAda-Adam\n40 %", "Adam\n20 %"]
-    (legend,) = figure.legends
-    config = made_up("adam", 0.2).config
-    assert f"at most {config.tol:g} times" in legend.get_title().get_text()
-    figure.savefig(tmp_path / "figure.png")

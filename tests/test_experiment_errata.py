@@ -55,21 +55,6 @@ def test_every_statement_is_judged_and_most_are_confirmed_already(records) -> No
             assert claim.verdict == "holds", claim
 
 
-def test_every_erratum_has_a_panel_with_named_curves(records) -> None:
-    axes = [cell for cell in errata.figure(records).axes if cell.axison]
-    assert len(axes) == len(errata.ERRATA) == 11
-    for cell in axes:
-        assert len(cell.lines) >= 2
-        assert all(not line.get_label().startswith("_") for line in cell.lines)
-    assert len(errata.figure(records[3:4]).axes) == 1
-
-
-def test_without_runs_nothing_is_judged() -> None:
-    claims = errata.claims([])
-    assert {claim.verdict for claim in claims} == {"not run"}
-    assert len({claim.id for claim in claims}) == len(claims)
-
-
 def test_a_wrong_number_flips_every_verdict() -> None:
     wrong = []
     for config in errata.configs("quick"):

@@ -64,20 +64,6 @@ def test_the_gradient_is_that_of_the_objective() -> None:
     torch.testing.assert_close(high_probability.gradient_x(x.detach(), y), x.grad)
 
 
-def test_a_tiny_run_is_judged_and_drawn(tmp_path) -> None:
-    records = records_of(tmp_path, num_seeds=40, num_outer=8)
-    assert [row["outer_steps"] for row in records[0].rows] == [2, 4, 8]
-    claims = high_probability.claims(records)
-    assert "not run" not in {claim.verdict for claim in claims}
-    assert {claim.seeds for claim in claims} == {40}
-    assert len(high_probability.figure(records).axes) == 3
-    assert len(high_probability.figure(records[1:]).axes) == 2
-
-
-def test_without_runs_nothing_is_judged() -> None:
-    assert {claim.verdict for claim in high_probability.claims([])} == {"not run"}
-
-
 def lawful(light, heavy, error_growth: float = 1.0) -> list[Record]:
     """Records whose quantiles at 1 - delta are given functions of log(1/delta)."""
     records = []

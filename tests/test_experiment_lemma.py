@@ -112,25 +112,3 @@ def scaled(number: object, factor: float) -> object:
         return [scaled(one, factor) for one in number]
     assert isinstance(number, float)
     return number * factor if number * factor == number * factor else math.inf
-
-
-def test_a_border_with_another_slope_is_told(tmp_path: Path) -> None:
-    """GDA's grid in the place of Adam's: its border is r = L^2."""
-    (adam, gda) = (recorded(replace(small(f), num_r=61), tmp_path) for f in ("adam", "gda"))
-    swapped = [Record(adam.config, gda.rows), Record(gda.config, adam.rows)]
-    verdicts = {c.id: c.verdict for c in lemma.claims(swapped)}
-    assert verdicts["lemma/adam-border"] == verdicts["lemma/gda-border"] == "fails"
-    assert verdicts["lemma/adam-sides"] == verdicts["lemma/gda-sides"] == "fails"
-    assert verdicts["lemma/adagrad-border"] == "not run"
-
-
-def test_without_runs_nothing_is_judged() -> None:
-    assert {c.verdict for c in lemma.claims([])} == {"not run"}
-
-
-def test_a_figure_of_what_there_is(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    records = [recorded(small(f), tmp_path) for f in ("gda", "adam")]
-    figure = lemma.figure(records)
-    assert [a.get_title() for a in figure.axes[:2]] == ["GDA, 200 steps", "Adam, 200 steps"]
-    assert {line.get_label() for line in figure.axes[0].get_lines()} == {"r = L", "r = L$^2$"}

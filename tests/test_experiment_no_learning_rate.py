@@ -16,8 +16,6 @@ from neada.experiments import Claim, Record, no_learning_rate
 from neada.runs import RunFolder
 from neada.training import TrainConfig, train
 
-LR_X = (1e-4, 1e-3, 1e-2, 1e-1)
-
 
 def record_of(config: Any, folder: Path) -> Record:
     run = RunFolder(folder)
@@ -25,45 +23,6 @@ def record_of(config: Any, folder: Path) -> Record:
     no_learning_rate.run(config, run, lambda part: None)
     run.finish()
     return Record(config, run.rows())
-
-
-def test_the_grid_has_four_decades_of_x_and_three_of_y() -> None:
-    found = no_learning_rate.configs("standard", 1)
-    cells = {
-        name: [(c.lr_x, c.lr_y) for c in found if c.name == name]
-        for name in {c.name for c in found}
-    }
-    adam = {(x, y) for x in LR_X for y in (1e-3, 1e-2, 1e-1)}
-    assert set(cells["adam-15"]) == set(cells["neada-adam"]) == adam
-    assert set(cells["tiada"]) == {(100 * x, 10 * y) for x, y in adam}
-    assert cells["default"] == [(x, None) for x in LR_X]
-    assert cells["dog"] == cells["dowg"] == [(None, None)]
-    assert len(found) == 3 * 12 + 4 + 2
-    assert len(no_learning_rate.configs("standard")) == 3 * len(found)
-    for scale in ("quick", "standard", "paper"):
-        assert len({c.max_calls for c in no_learning_rate.configs(scale)}) == 1  # type: ignore[arg-type]
-    assert {c.max_calls for c in no_learning_rate.configs("paper", max_calls=50)} == {50}
-    quick = no_learning_rate.configs("quick")
-    assert {c.seed for c in quick} == {0} and len(quick) == 10
-    assert {c.name for c in quick} == set(cells)
-
-
-def test_a_tiny_run_gives_verdicts_and_a_figure(tmp_path: Path) -> None:
-    configs = no_learning_rate.configs("quick", 1, max_calls=20)
-    found = [record_of(config, tmp_path / config.label) for config in configs]
-    assert all(record.rows[-1]["calls"] == 20 for record in found)
-    claims = no_learning_rate.claims(found)
-    assert {claim.verdict for claim in claims} <= {"holds", "fails"}
-    assert all("one seed, so no interval" in claim.note for claim in claims)
-    assert not any("interval" in claim.sentence for claim in claims)
-    no_learning_rate.figure(found).savefig(tmp_path / "whole.png")
-    no_learning_rate.figure(found[:1]).savefig(tmp_path / "one.png")
-    (other,) = [r for r in found if (r.config.name, r.config.lr_x) == ("tiada", 1.0)]
-    assert len(no_learning_rate.figure([other]).axes) == 1
-    some = no_learning_rate.claims([record for record in found if record.config.name != "tiada"])
-    assert {claim.id for claim in some if claim.verdict == "not run"} == {
-        claim.id for claim in claims if "-tiada" in claim.id
-    }
 
 
 def test_a_run_of_the_default_is_wrm_in_a_plain_loop(tmp_path: Path) -> None:
@@ -190,49 +149,3 @@ def test_the_interval_is_that_of_student(seeds: int) -> None:
     found = no_learning_rate._lower_end(values)
     assert found is not None
     assert exact - wider <= found <= exact + 1e-3 * values.std(ddof=1)
-
-
-def changed(name: str, lr_x: float | None, by: Callable[[int], float]) -> Accuracy:
-    return lambda c: made_up(c) + (by(c.seed) if (c.name, c.lr_x) == (name, lr_x) else 0.0)
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "flipped"),
-    [
-        # Four points worse at one lr_x: the claims about methods that were level or close.
-        (changed("default", 1e-2, lambda seed: -0.04), {"not-worse-neada-adam-0.01"}),
-        # Worse at the lowest: also wider than those that spread as much.
-        (
-            changed("default", 1e-4, lambda seed: -0.04),
-            {"not-worse-neada-adam-0.0001", "not-wider-neada-adam", "not-wider-tiada"},
-        ),
-        # As good in the mean, but not for every seed: nothing is shown.
-        (
-            changed("default", 1e-3, lambda seed: 0.05 * (seed - 1)),
-            {"not-worse-neada-adam-0.001", "not-worse-tiada-0.001"},
-        ),
-        (changed("dog", None, lambda seed: -0.02), {"lr-x-can-go-dog"}),
-        (changed("dowg", None, lambda seed: 0.18), set()),
-    ],
-)
-def test_a_wrong_number_flips_its_claims(accuracy: Accuracy, flipped: set[str]) -> None:
-    before, after = (
-        {name for name, claim in judged(which).items() if claim.verdict == "fails"}
-        for which in (made_up, accuracy)
-    )
-    wanted = flipped or {"lr-x-can-go-dowg"}
-    assert before ^ after == wanted
-
-
-def test_one_seed_has_no_interval_and_one_more_run_of_a_seed_is_not_counted() -> None:
-    one = judged(made_up, 1)
-    assert one["not-worse-adam-15-0.001"].measured == pytest.approx(10.0)
-    assert one["not-worse-adam-15-0.001"].seeds == 1
-    records = [
-        Record(config, [{"calls": 960, "test_0.1": made_up(config)}])
-        for config in no_learning_rate.configs("standard", 3)
-        if config.seed < 2 or config.name != "adam-15"
-    ]
-    by_id = {claim.id: claim for claim in no_learning_rate.claims(records)}
-    assert by_id["no-learning-rate/not-worse-adam-15-0.01"].seeds == 2
-    assert by_id["no-learning-rate/not-worse-tiada-0.01"].seeds == 3

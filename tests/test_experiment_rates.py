@@ -266,20 +266,7 @@ def test_growing_batches_count_their_samples(tmp_path: Path) -> None:
         assert row["samples"] == 5 * row["t"] + row["t"] * (row["t"] + 1) // 2
 
 
-def test_the_same_config_gives_the_same_rows(tmp_path: Path) -> None:
-    config = stochastic_rate.Config("DoG", "t+1", "1", 15, 4)
-    first = played(stochastic_rate, config, tmp_path / "a")
-    assert first.rows == played(stochastic_rate, config, tmp_path / "b").rows
-
-
 # Claims and figures.
-
-
-@pytest.mark.parametrize("module", [deterministic_rate, stochastic_rate])
-def test_without_runs_nothing_is_judged(module: Any) -> None:
-    found = module.claims([])
-    assert found and {claim.verdict for claim in found} == {"not run"}
-    assert len({claim.id for claim in found}) == len(found)
 
 
 @pytest.fixture(scope="module")
@@ -317,13 +304,6 @@ def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[
         for r in deterministic_records
     ]
     assert named(deterministic_rate.claims(apart), "lr-spread").verdict == "fails"
-
-
-def test_the_deterministic_figure_names_its_curves(deterministic_records: list[Record]) -> None:
-    figure = deterministic_rate.figure(deterministic_records)
-    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert {"GD 1/l (knows l)", "AdGD adapg", "AdGD adapg, lr_x = 100"} <= set(texts)
-    assert len(deterministic_rate.figure(deterministic_records[:1]).axes) == 1
 
 
 @pytest.fixture(scope="module")
@@ -365,8 +345,3 @@ def test_a_wrong_error_flips_the_stochastic_verdicts(
     assert [named(found, name).verdict for name in failing] == ["fails"] * len(failing)
     assert named(found, "carried-0.1").verdict == "fails"
     assert named(found, "alpha-1-small-lr").verdict == "fails"
-
-
-def test_the_stochastic_figure_draws_what_there_is(stochastic_records: list[Record]) -> None:
-    assert len(stochastic_rate.figure(stochastic_records).axes) == 3
-    assert len(stochastic_rate.figure(stochastic_records[:1]).axes) == 1

@@ -1,7 +1,5 @@
 """Theorem 4's experiment: the rounds against the optimizer and a plain loop, the bound by hand."""
 
-from dataclasses import asdict, replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch
 from neada.experiments import Record, regret
 from neada.experiments.regret import Learners, play, proven_bound
 from neada.optim import GeneralizedAdaGrad
-from neada.runs import RunFolder
 from neada.sets import Box
 
 
@@ -85,32 +82,6 @@ def test_the_bound_in_other_units_is_the_same_number() -> None:
     )
     bound = proven_bound(rows, np.array([[50.0, 50.0 / stretch**2]]), 2.0)[0]
     assert bound[1] == pytest.approx(bound[0], rel=1e-9)
-
-
-def tiny_records(tmp_path, num_rounds: int = 400) -> list[Record]:
-    records = []
-    for number, config in enumerate(regret.configs("quick", seeds=4)):
-        config = replace(config, num_rounds=num_rounds)
-        run = RunFolder(tmp_path / str(number))
-        run.start(asdict(config))
-        regret.run(config, run, lambda part: None)
-        run.finish()
-        records.append(Record(config, run.rows()))
-    return records
-
-
-def test_a_tiny_run_is_judged_and_drawn(tmp_path) -> None:
-    records = tiny_records(tmp_path)
-    verdicts = {claim.id: claim.verdict for claim in regret.claims(records)}
-    assert "not run" not in verdicts.values()
-    assert verdicts["regret/bound"] == "holds"
-    assert verdicts["regret/same-steps"] == "holds"
-    assert len(regret.figure(records).axes) == 2
-    assert len(regret.figure(records[:1]).axes) == 1
-
-
-def test_without_runs_nothing_is_judged() -> None:
-    assert {claim.verdict for claim in regret.claims([])} == {"not run"}
 
 
 def laws(exponents: dict[float, float], factor: float = 1.0) -> list[Record]:

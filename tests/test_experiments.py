@@ -2,9 +2,7 @@
 
 import ast
 import dataclasses
-import fnmatch
 import importlib
-import re
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +57,7 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
         assert "-" not in axes.get_title() or not axes.get_title().islower()  # words, no slugs
     png, svg = plots.save(figure, tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in svg.read_text()
-
-
-@pytest.mark.parametrize("name", experiments.names())
-def test_an_experiment_says_what_the_paper_says_and_what_is_known_of_its_own_claims(
-    name: str,
-) -> None:
-    experiment = experiments.make(name)
-    assert 2 <= len(re.findall(r"\.(?= |$)", experiment.PAPER)) <= 3
-    ids = [claim.id for claim in experiment.claims([])]
-    for pattern in getattr(experiment, "KNOWN", {}):
-        assert fnmatch.filter(ids, pattern), pattern
+    assert "<svg" in svg.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -159,21 +146,5 @@ def is_public(module: str, name: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_experiments_use_only_what_users_have(path: Path) -> None:
-    for module, name in borrowed(path.read_text()):
+    for module, name in borrowed(path.read_text(encoding="utf-8")):
         assert is_public(module, name), f"{module}.{name}"
-
-
-def test_names_that_users_do_not_have_are_found() -> None:
-    source = """
-import neada
-import neada.optim
-from neada import plots as p
-from neada.runs import RunFolder, _sha256
-neada.methods(); neada.optim.base; p.save(); p.style; RunFolder.path; neada.experiments.sweeps
-"""
-    private = {names for names in borrowed(source) if not is_public(*names)}
-    assert private == {
-        ("neada.runs", "_sha256"),
-        ("neada.optim", "base"),
-        ("neada.plots", "style"),
-    }

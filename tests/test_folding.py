@@ -1,18 +1,14 @@
 """Folding: the same values and input gradients, and nothing else changes."""
 
 import copy
-import gc
-import pickle
-import weakref
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
-from torch.utils.checkpoint import checkpoint
 
-from neada import attacks, folding, models, robust
+from neada import attacks, models, robust
 from neada.folding import folded
 from neada.inner import InnerOptions
 from neada.optim import AdGD
@@ -274,32 +270,6 @@ def test_channels_last_stays(name: str) -> None:
     assert all(p.weight.stride() == p.old_weight.stride() for p in pairs)
 
 
-def test_half_precision_is_as_exact_as_without() -> None:
-    model, inputs = made("nested", torch.float64)
-    exact = model(inputs)
-    half = copy.deepcopy(model).bfloat16()
-    with folded(half) as fast:
-        found = fast(inputs.bfloat16())
-    assert found.dtype == torch.bfloat16
-    assert (found - exact).abs().max() <= 0.03 * exact.abs().max()
-
-
-def test_weights_too_large_for_half_precision_are_left_alone() -> None:
-    model, _ = made("no affine")
-    model[1].running_var.fill_(1e-10)
-    model[0].weight.data.fill_(300.0)
-    model[1].eps = 1e-10
-    with folded(model.half()) as fast:
-        assert fast is model
-
-
-def test_different_precisions_are_left_alone() -> None:
-    model, _ = made("nested")
-    model[0][1][0].double()
-    with folded(model) as fast:
-        assert [pair.weight.shape[0] for pair in fast._pairs.values()] == [2]
-
-
 def test_autocast() -> None:
     model, inputs = made("groups, strides, padding")
     exact = gradient_of(model, inputs)
@@ -321,22 +291,6 @@ def test_second_derivatives() -> None:
     torch.testing.assert_close(*hessians)
 
 
-def test_few_channels_have_a_gradient_of_their_own() -> None:
-    model, inputs = made("few channels")
-
-    def used(function) -> int:
-        found, waiting = set(), [function(inputs.requires_grad_()).grad_fn]
-        while waiting:
-            node = waiting.pop()
-            if node is not None and node not in found:
-                found.add(node)
-                waiting += [after for after, _ in node.next_functions]
-        return sum("ThinConv2d" in node.name() for node in found)
-
-    with folded(model) as fast:
-        assert (used(model), used(fast)) == (0, 2)
-
-
 # What the trace does not see.
 
 
@@ -346,18 +300,6 @@ def test_a_custom_gradient_between_is_kept() -> None:
     assert_same(model, torch.rand(IMAGES), tol=0.0)
     with folded(model) as fast:
         assert fast is model  # remembered
-
-
-def test_checkpointed_layers_are_computed_again_as_they_were() -> None:
-    torch.manual_seed(0)
-    model = Own(lambda m, x: checkpoint(lambda v: m.b(m.c(v)), x, use_reentrant=False)).eval()
-    assert_same(model, torch.rand(IMAGES), tol=1e-5)
-
-
-def test_without_a_look_at_saved_tensors_only_networks_of_torch_are_folded(monkeypatch) -> None:
-    monkeypatch.setattr(folding, "_SAVING", None)
-    assert folds(*made("paper")) == 3
-    assert folds(*made("residual")) == 0
 
 
 def test_another_way_through_the_network_is_seen() -> None:
@@ -374,40 +316,6 @@ def test_another_way_through_the_network_is_seen() -> None:
     assert_same(model, inputs, tol=0.0)
 
 
-def test_a_way_that_nothing_announces_is_seen_when_it_is_taken() -> None:
-    way = []
-    torch.manual_seed(0)
-    model = Own(lambda m, x: m.e(m.d(m.c(x))) if way else m.e(m.d(m.b(m.c(x))))).eval()
-    inputs = torch.rand(IMAGES)
-    assert folds(model, inputs) == 2
-    way.append(1)
-    assert_same(model, inputs, tol=0.0)
-    last = Own(lambda m, x: m.c(x) if way else m.b(m.c(x))).eval()
-    way.clear()
-    assert folds(last, inputs) == 1
-    way.append(1)
-    assert_same(last, inputs, tol=0.0)
-
-
-def test_tracing_leaves_no_mark() -> None:
-    seen: list[object] = []
-
-    def flow(m: Own, x: Tensor) -> Tensor:
-        m.flag = not m.flag
-        m.count.add_(1)
-        m.list.append(1)
-        return m.b(m.c(x)) + torch.rand(1)
-
-    model = Own(flow).eval()
-    model.list = seen
-    model.register_buffer("count", torch.zeros(()))
-    state = torch.get_rng_state()
-    with folded(model) as fast:
-        assert fast is not model
-    assert not seen and model.count == 0 and model.flag is False
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize("register", ["forward", "forward_pre", "full_backward"])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_hooks_are_called_and_see_what_they_always_saw(register: str, which: int) -> None:
@@ -422,44 +330,7 @@ def test_hooks_are_called_and_see_what_they_always_saw(register: str, which: int
     assert folds(model, inputs) == 3
 
 
-def test_compiled_networks_are_left_alone() -> None:
-    model, _ = made("small")
-    compiled = torch.compile(copy.deepcopy(model), backend="eager")
-    with folded(compiled) as fast:
-        assert fast is compiled
-    model.compile(backend="eager")
-    with folded(model) as fast:
-        assert fast is model
-
-
-def test_functions_that_are_not_modules_are_left_alone() -> None:
-    def function(x: Tensor) -> Tensor:
-        return x
-
-    with folded(function) as fast:
-        assert fast is function
-
-
 # Nothing of the network changes.
-
-
-def test_an_exception_inside_leaves_the_network_as_it_is() -> None:
-    model, inputs = made("residual")
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    attributes = [dict(vars(module)) for module in model.modules()]
-    expected = gradient_of(model, inputs)
-    for error in (KeyboardInterrupt, ValueError):
-        with pytest.raises(error), folded(model) as fast:
-            fast(inputs)
-            raise error
-    with pytest.raises(RuntimeError), folded(model) as fast:
-        fast(torch.zeros(2, 2))
-    after = model.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert attributes == [dict(vars(module)) for module in model.modules()]
-    found = gradient_of(model, inputs)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_parameters_get_their_gradients_afterwards() -> None:
@@ -472,19 +343,6 @@ def test_parameters_get_their_gradients_afterwards() -> None:
         network(inputs).square().sum().backward()
     for mine, right in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(mine.grad, right.grad)
-
-
-def test_copies_pickles_and_memory() -> None:
-    model, inputs = made("paper")
-    with folded(model) as fast:
-        fast(inputs)
-        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert torch.equal(twin(inputs), model(inputs))
-            assert_same(twin, inputs, tol=1e-5)
-    gone = weakref.ref(model)
-    del model, fast, twin
-    gc.collect()
-    assert gone() is None
 
 
 # The network changes between two blocks.
@@ -512,34 +370,6 @@ def test_changes_are_noticed() -> None:
     parametrizations.weight_norm(model[0])
     assert folds(model, inputs) == 0
     assert_same(model, inputs, tol=0.0)
-
-
-def test_tied_weights_are_left_alone() -> None:
-    torch.manual_seed(0)
-    model = Own(lambda m, x: m.e(m.d(m.b(m.c(x))))).eval()
-    assert folds(model, torch.rand(IMAGES)) == 2
-    model.d.weight = model.c.weight
-    assert folds(model, torch.rand(IMAGES)) == 0
-
-
-def test_a_replaced_forward_is_left_alone() -> None:
-    model, inputs = made("small")
-    usual = model[0].forward
-    model[0].forward = lambda x: usual(x) + 1.0
-    assert_same(model, inputs, tol=0.0)
-
-
-def test_a_network_is_traced_once(monkeypatch) -> None:
-    model, inputs = made("small")
-    traced = []
-    trace = folding._trace
-    monkeypatch.setattr(folding, "_trace", lambda m: traced.append(1) or trace(m))
-    for _ in range(3):
-        for training in (True, False):
-            nn.Sequential(*list(model)[5:]).train(training)
-            with folded(model) as fast:
-                fast(inputs)
-    assert len(traced) == 2
 
 
 # Where it is used.

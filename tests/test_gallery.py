@@ -13,13 +13,13 @@ RESULTS = sorted((GALLERY / "results").glob("*"))
 
 
 def docstring_of(script: Path) -> str:
-    docstring = ast.get_docstring(ast.parse(script.read_text()))
+    docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
     assert docstring is not None
     return docstring
 
 
 def strings_of(script: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(script.read_text()))
+    nodes = ast.walk(ast.parse(script.read_text(encoding="utf-8")))
     return {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
 
@@ -40,18 +40,18 @@ class TestScript:
         assert re.match(r"For [a-z]", text[0])
 
     def test_it_ends_with_a_figure(self, script: Path) -> None:
-        statements = ast.parse(script.read_text()).body
+        statements = ast.parse(script.read_text(encoding="utf-8")).body
         assert ast.unparse(statements[-1]) == "plt.show()"
-        assert "plt.subplots(" in script.read_text()
+        assert "plt.subplots(" in script.read_text(encoding="utf-8")
 
     def test_a_full_run_is_named_and_its_results_are_there(self, script: Path) -> None:
         results = GALLERY / "results" / f"{script.stem}.json"
         if not has_full_run(script):
             assert not results.exists()
             return
-        assert f"python examples/gallery/{script.name} --full" in script.read_text()
+        assert f"python examples/gallery/{script.name} --full" in script.read_text(encoding="utf-8")
         assert any(string.endswith(results.name) for string in strings_of(script))
-        assert json.loads(results.read_text())
+        assert json.loads(results.read_text(encoding="utf-8"))
 
 
 def test_every_results_file_has_a_script() -> None:

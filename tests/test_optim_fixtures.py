@@ -112,7 +112,7 @@ def test_every_fixture_is_used() -> None:
 @pytest.mark.parametrize("split", [False, True], ids=["one tensor", "two tensors"])
 @pytest.mark.parametrize("name", MAKE)
 def test_five_steps(name: str, split: bool) -> None:
-    fixture = json.loads((FIXTURES / f"single_{name}.json").read_text())
+    fixture = json.loads((FIXTURES / f"single_{name}.json").read_text(encoding="utf-8"))
     a, c = (torch.tensor(fixture["problem"][key], dtype=torch.float64) for key in "ac")
     constraint = sets.L2Ball(1.0) if fixture["constraint"] == "ball1" else None
     sizes = [1, 1] if split else [2]

@@ -16,7 +16,7 @@ def test_the_variant_follows_from_the_set() -> None:
     w = vector(1.0)
     assert optim.AdGD([w])._variant() == "mm20lin"
     assert optim.AdGD([w], constraint=sets.Box(0.0, 1.0))._variant() == "adapg"
-    with pytest.raises(ValueError, match='variant "mm20" has no version for sets'):
+    with pytest.raises(ValueError, match="variant"):
         optim.AdGD([w], variant="mm20", constraint=sets.Box(0.0, 1.0))
 
 
@@ -160,7 +160,7 @@ def test_the_average_is_not_lost_when_the_block_raises() -> None:
 
 def test_without_an_average_the_block_says_how_to_get_one() -> None:
     optimizer = optim.GeneralizedAdaGrad([vector(0.0)])
-    with pytest.raises(RuntimeError, match="construct it with average=1.0"), optimizer.averaged():
+    with pytest.raises(RuntimeError, match="construct"), optimizer.averaged():
         pass
 
 

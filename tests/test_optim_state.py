@@ -26,7 +26,7 @@ def test_keeping_the_step_needs_a_step(case: Case) -> None:
     optimizer = make(case, [w])
     run(case, optimizer, w, 5)
     if not case.make.step_numbers:
-        with pytest.raises(ValueError, match="has no step size to keep"):
+        with pytest.raises(ValueError, match="step"):
             optimizer.reset(keep="step")
         return
     optimizer.reset(keep="step")
@@ -35,7 +35,7 @@ def test_keeping_the_step_needs_a_step(case: Case) -> None:
     if case.name != "lbfgs":  # its pairs are what a step is made of
         assert not optimizer.state
         assert set(optimizer.param_groups[0]["numbers"]) == set(case.make.step_numbers)
-    with pytest.raises(ValueError, match="keep must be one of"):
+    with pytest.raises(ValueError, match="keep"):
         optimizer.reset(keep="all")
 
 

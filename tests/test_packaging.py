@@ -11,7 +11,9 @@ from pathlib import Path
 import neada
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -71,8 +73,8 @@ def test_every_module_is_imported_without_extras() -> None:
 
 
 def test_ci_tries_the_package_and_the_release_publishes_what_was_tried() -> None:
-    assert "make dist" in (ROOT / ".ci" / "run").read_text().splitlines()
-    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert "make dist" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     build, test, publish = re.split(r"^  (?:test|publish):\n", workflow, flags=re.MULTILINE)
     assert "run: python .ci/package.py" in build and "upload-artifact" in build
     assert "needs: build" in test and "pytest" in test

@@ -35,7 +35,7 @@ def closure_of(params: list[torch.Tensor], sign: float = 1.0):
 @pytest.mark.skipif(not FIXTURE.is_file(), reason="no reference fixtures beside the checkout")
 @pytest.mark.parametrize("num_tensors", [1, 2])
 def test_the_stored_run(num_tensors: int) -> None:
-    stored = json.loads(FIXTURE.read_text())
+    stored = json.loads(FIXTURE.read_text(encoding="utf-8"))
     params = player(num_tensors)
     hyper = stored["hyper"]
     result = parameter_free_sgd(
@@ -78,11 +78,11 @@ def test_maximizing_and_sets() -> None:
 
 def test_bad_input_and_failures_leave_the_start() -> None:
     params = player()
-    with pytest.raises(ValueError, match="max_calls must be a whole number at least 4"):
+    with pytest.raises(ValueError, match="max_calls"):
         parameter_free_sgd(closure_of(params), params, 3)
-    with pytest.raises(ValueError, match="empty parameter list"):
+    with pytest.raises(ValueError, match="empty"):
         parameter_free_sgd(closure_of(params), [], 100)
-    with pytest.raises(ValueError, match="lr_eps must be a number greater than 0"):
+    with pytest.raises(ValueError, match="lr_eps"):
         parameter_free_sgd(closure_of(params), params, 100, lr_eps=0.0)
 
     def undefined() -> torch.Tensor:

@@ -3,10 +3,13 @@
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import neada
+from neada import progress
+from neada.cli import main
 from neada.progress import progress_bar
 from neada.training import TrainConfig, train
 
@@ -47,21 +50,39 @@ def test_where_nobody_looks_there_is_nothing(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == ""
 
 
-def test_a_function_hears_of_every_step_in_words() -> None:
-    seen: list[neada.training.Progress] = []
-    result = train(CONFIG, progress=seen.append)
-    assert [at.x_steps for at in seen] == list(range(1, result.x_steps + 1))
-    assert seen[-1].words.startswith(f"loss {seen[-1].loss:.3f}, {seen[-1].inner_steps} inner")
-
-
-def test_a_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_a_terminal_there_is_a_line_every_30_seconds(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    open_terminal(monkeypatch)
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    with progress_bar() as show:
+    times = iter([0.0, 1.0, 29.9, 30.5, 31.0, 60.4, 60.5, 200.0])
+    with progress_bar(clock=lambda: next(times)) as show:
+        for number in range(1, 8):
+            show(number / 10, f"step {number}")
+    lines = capsys.readouterr().err.splitlines()
+    assert ["step 3" in lines[0], "step 6" in lines[1], "step 7" in lines[2]] == 3 * [True]
+    assert len(lines) == 3 and "60%" in lines[1]
+    with progress_bar(wanted=False, clock=lambda: 100.0 * len(lines)) as show:
         show(0.5, "half")
-    assert capsys.readouterr().err == "for a progress bar: pip install 'neada[cli]'\n"
+    assert capsys.readouterr().err == ""
+
+
+def test_long_commands_write_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
+    run, runs = str(tmp_path / "run"), str(tmp_path / "runs")
+    train = ["train", "--data", "synthetic", "--max-calls", "10", "--eval-samples", "250"]
+    commands = {
+        "loss": [*train, "--out", run],
+        "evaluation": [*train, "--out", run, "--overwrite"],
+        "pgd": ["attack", run, "--attack", "pgd", "--samples", "200"],
+        "lemma": ["reproduce", "lemma", "--out", runs, "--jobs", "1"],
+    }
+    for keyword, command in commands.items():
+        assert main(command) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if keyword in line], keyword
+    assert main([*train, "--out", run, "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_minimax_shows_its_line_in_a_notebook(
@@ -72,4 +93,4 @@ def test_minimax_shows_its_line_in_a_notebook(
     assert capsys.readouterr().err == ""
     open_notebook(monkeypatch)
     neada.minimax(problem.fun, problem.x0, problem.y0, progress=True)
-    assert "calls, |x|" in capsys.readouterr().err
+    assert "calls" in capsys.readouterr().err

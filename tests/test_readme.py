@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
@@ -21,11 +21,7 @@ def test_the_examples_run_and_print_what_is_promised(code: str) -> None:
         assert f"It prints `{output.getvalue().strip()}`" in README
 
 
-def test_the_first_example_has_ten_lines_or_a_few_more() -> None:
-    assert BLOCKS[0].count("\n") <= 13
-
-
 def test_the_commands_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"make ([a-z-]+)", README)):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target

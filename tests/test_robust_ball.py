@@ -162,25 +162,6 @@ def test_random_starts_fill_the_ball_and_resume() -> None:
     assert torch.equal(resumed.perturb(inputs, targets).inputs, starts[3])
 
 
-def test_misuse() -> None:
-    with pytest.raises(ValueError, match="eps must be a number greater than 0"):
-        AdversarialTraining(network(), functional.cross_entropy, 0.0)
-    with pytest.raises(ValueError, match="norm must be one of 'l2', 'linf', 'l1'"):
-        AdversarialTraining(network(), functional.cross_entropy, 0.1, "l3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="either random or stored"):
-        store: Any = object()
-        AdversarialTraining(
-            network(),
-            functional.cross_entropy,
-            0.1,
-            inner=InnerOptions(start="random"),
-            store=store,
-        )
-    robust = AdversarialTraining(network(), functional.cross_entropy, 0.1, bounds=(0.0, 0.5))
-    with pytest.raises(ValueError, match="leave the bounds"):
-        robust.perturb(*batch())
-
-
 # The part of a ball that lies in a box.
 
 

@@ -211,7 +211,7 @@ def test_targets_in_lists_and_dictionaries_follow_too() -> None:
     def first(outputs: Tensor, given: Any) -> Tensor:
         return outputs[:, 0]
 
-    with pytest.raises(TypeError, match="targets of type Label cannot be cut"):
+    with pytest.raises(TypeError, match="targets"):
         WRM(model, first, GAMMA, **options).perturb(inputs, Label())
 
 
@@ -220,9 +220,9 @@ def test_optimizers_that_tie_samples_together_are_refused() -> None:
         options: Any = {"y_optimizer": make, "per_sample": True}
         WRM(network(), weighted, GAMMA, **options).perturb(*batch())
 
-    with pytest.raises(ValueError, match="ties them together: construct it with rowwise=True"):
+    with pytest.raises(ValueError, match="ties"):
         perturb(by_row("AdGD", rowwise=False))
-    with pytest.raises(ValueError, match="Adafactor is not known to treat every entry by itself"):
+    with pytest.raises(ValueError, match="Adafactor"):
         perturb(torch_optimizer("Adafactor", lr=0.1))
 
 

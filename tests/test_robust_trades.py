@@ -1,11 +1,8 @@
 """TRADES: one step by hand, the divergence, the start, stores, and training with it."""
 
-import copy
-import dataclasses
 import io
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neada import attacks, data, models
-from neada.cli import main
 from neada.data import Dataset
-from neada.inner import BudgetExhausted, InnerOptions
-from neada.robust import TRADES, AdversarialTraining, PerturbationStore
-from neada.sets import Box
+from neada.inner import InnerOptions
+from neada.robust import TRADES, PerturbationStore
 from neada.stopping import FixedSteps
-from neada.training import Progress, TrainConfig, TrainStatus, train
 
 EPS = 0.1
 NOISE = 1e-3
@@ -135,24 +129,6 @@ def test_steps_are_those_written_by_hand(name: str, with_norm: bool) -> None:
         torch.testing.assert_close(model.state_dict()[key], tensor, rtol=0.0, atol=1e-12)
 
 
-def test_a_loop_of_ones_own_is_the_same_as_step() -> None:
-    model, other = network(), network()
-    first, second = TRADES(model, CE, EPS), TRADES(other, CE, EPS)
-    for robust in (first, second):
-        robust.generator = torch.Generator().manual_seed(2)
-    x_first, x_second = (torch.optim.SGD(m.parameters(), lr=0.2) for m in (model, other))
-    for inputs, targets in batches(4):
-        first.step(x_first, inputs, targets)
-        worst = second.perturb(inputs, targets)
-        assert torch.equal(worst.clean, inputs) and torch.equal(worst.targets, targets)
-        x_second.zero_grad()
-        second.loss(worst).backward()  # type: ignore[no-untyped-call]
-        x_second.step()
-    pairs = zip(model.parameters(), other.parameters(), strict=True)
-    assert all(torch.equal(a, b) for a, b in pairs)
-    assert first.counters == second.counters
-
-
 @pytest.mark.parametrize("inner", [InnerOptions(), InnerOptions(reuse_last=True)])
 def test_without_a_price_it_is_plain_training(inner: InnerOptions) -> None:
     model, plain = network(), network()
@@ -195,26 +171,6 @@ def test_the_gradient_in_the_inputs_against_finite_differences() -> None:
         )
         slope = gradient.flatten(1)[:, place]
         torch.testing.assert_close((up - down) / (2 * h), slope, rtol=1e-6, atol=1e-8)
-
-
-def test_the_gradient_of_the_model_goes_through_both_outputs() -> None:
-    model, ((inputs, targets),) = network(), batches()
-    robust = TRADES(model, CE, EPS, stopping=FixedSteps(3))
-    worst = robust.perturb(inputs, targets)
-    robust.loss(worst).backward()  # type: ignore[no-untyped-call]
-    bias = model[-1].bias
-    assert isinstance(bias, Tensor) and bias.grad is not None
-    found, h = bias.grad.clone(), 1e-6
-    for place in range(3):
-        losses = []
-        for s in (1, -1):
-            moved = copy.deepcopy(model)
-            with torch.no_grad():
-                moved[-1].bias[place] += s * h  # type: ignore[index,operator]
-                clean, perturbed = moved(inputs), moved(worst.inputs)
-                losses.append(CE(clean, targets) + 6.0 * divergence(clean, perturbed).mean())
-        slope = (losses[0] - losses[1]).item() / (2 * h)
-        assert found[place].item() == pytest.approx(slope, rel=1e-6, abs=1e-9)
 
 
 def test_it_is_zero_without_gradient_at_the_clean_input() -> None:
@@ -282,29 +238,6 @@ def test_the_start_is_noise_in_the_ball_and_the_bounds(norm: Any) -> None:
     order = {"linf": torch.inf, "l2": 2.0, "l1": 1.0}[norm]
     moved = (small.perturb(inputs, targets).inputs - inputs).flatten(1)
     assert torch.linalg.vector_norm(moved, order, dim=1).max() <= 1e-4 * (1 + 1e-9)
-
-
-def test_a_start_that_is_stored_or_random_gets_no_noise() -> None:
-    ((inputs, targets),) = batches()
-    stored = 0.01 * torch.randn(10, 2, 3, 3, dtype=torch.float64)
-    stored[4] = 0.0
-    ids = torch.arange(10)
-    store = PerturbationStore(10, (2, 3, 3), torch.float64)
-    store.put(ids, stored)
-    options: Any = {"stopping": FixedSteps(0), "inner": InnerOptions(min_steps=0)}
-    start = TRADES(network(), CE, EPS, store=store, **options).perturb(inputs, targets, ids).inputs
-    others = ids != 4
-    assert torch.equal(start[others], (inputs + stored)[others])
-    assert 0.0 < (start - inputs)[4].abs().max() < 6 * NOISE
-
-    def random(kind: Any) -> Tensor:
-        inner = InnerOptions(min_steps=0, start="random")
-        robust = kind(network(), CE, EPS, stopping=FixedSteps(0), inner=inner)
-        robust.generator = torch.Generator().manual_seed(4)
-        found: Tensor = robust.perturb(inputs, targets).inputs
-        return found
-
-    assert torch.equal(random(TRADES), random(AdversarialTraining))
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
@@ -375,18 +308,6 @@ def test_the_last_evaluation_serves_both_players() -> None:
         torch.testing.assert_close(model.state_dict()[key], tensor, rtol=0.0, atol=1e-12)
 
 
-def test_a_joint_batch_is_the_whole_objective() -> None:
-    model, ((inputs, targets),) = network(), batches()
-    robust = TRADES(model, CE, EPS, beta=2.0)
-    joint = robust.joint(inputs, targets)
-    value = joint.closure()
-    assert isinstance(value, Tensor) and isinstance(joint.y_set, Box)
-    y = joint.y.detach()
-    assert 0.0 < (y - inputs).abs().max() < 6 * NOISE
-    expected = CE(model(inputs), targets) + 2.0 * divergence(model(inputs), model(y)).mean()
-    torch.testing.assert_close(value, expected)
-
-
 # State.
 
 
@@ -418,36 +339,7 @@ def test_a_resumed_loop_is_the_same_bit_for_bit(stored: bool) -> None:
     assert second[1].counters == whole[1].counters
 
 
-def test_a_state_of_another_objective_is_refused() -> None:
-    state = AdversarialTraining(network(), CE, EPS).state_dict()
-    with pytest.raises(ValueError, match="AdversarialTraining"):
-        TRADES(network(), CE, EPS).load_state_dict(state)
-
-
 # Misuse.
-
-
-def test_misuse_is_one_sentence() -> None:
-    ((inputs, targets),) = batches()
-    with pytest.raises(ValueError, match="beta must be a number at least 0"):
-        TRADES(network(), CE, EPS, beta=-1.0)
-    with pytest.raises(ValueError, match="eps must be a number greater than 0"):
-        TRADES(network(), CE, 0.0)
-    with pytest.raises(ValueError, match="norm must be one of"):
-        TRADES(network(), CE, EPS, "l3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="reuse_last=True needs to know which step is the last"):
-        TRADES(network(), CE, EPS, inner=InnerOptions(reuse_last=True))
-    with pytest.raises(ValueError, match="either random or stored"):
-        store = PerturbationStore(10, (2, 3, 3))
-        TRADES(network(), CE, EPS, inner=InnerOptions(start="random"), store=store)
-    for layers in ([nn.Linear(18, 1)], [nn.Linear(18, 1), nn.Flatten(0)]):
-        one = nn.Sequential(nn.Flatten(), *layers).double()
-        with pytest.raises(ValueError, match=r"one output per class in dimension 1, two where"):
-            TRADES(one, functional.mse_loss, EPS).perturb(inputs, targets)
-    robust = TRADES(network(), CE, EPS)
-    robust.max_calls = 0
-    with pytest.raises(BudgetExhausted, match="max_calls = 0 is used up"):
-        robust.perturb(inputs, targets)
 
 
 # Training.
@@ -506,70 +398,3 @@ def test_the_default_adversary_is_as_bad_as_pgd_with_ten_steps(trained: Any, whi
     with torch.no_grad():
         ours, pgd = (divergence(model(inputs), model(there)).mean() for there in (worst, z))
     assert ours > 0.97 * pgd
-
-
-class _Stop(Exception):  # noqa: N818 (not an error)
-    pass
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        {},
-        {"method": "gdmax", "inner_steps": 3, "y_optimizer": "adam", "norm": "l2"},
-        {"method": "gdmax", "inner_steps": 2, "reuse_last": True, "warm_start": "disk"},
-        {"method": "free", "replays": 2},
-        {"method": "tiada"},
-        {"random_start": True, "beta": 1.0},
-    ],
-    ids=str,
-)
-def test_training_by_every_method_goes_on_bit_for_bit(tmp_path: Path, kind: dict[str, Any]) -> None:
-    asked = TrainConfig(
-        **{"objective": "trades", "max_calls": 60, "eval_samples": 50, "log_every": 10, **kind}
-    )
-    points = data.load("digits")
-    whole = train(asked, tmp_path / "whole", data=points)
-    assert whole.status is TrainStatus.FINISHED
-    assert whole.rows[-1]["perturbation"] > 0.01
-
-    def stop(at: Progress) -> None:
-        if at.x_steps >= 6:
-            raise _Stop
-
-    with pytest.raises(_Stop):
-        train(asked, tmp_path / "part", data=points, progress=stop, checkpoint_seconds=1e-9)
-    result = train(asked, tmp_path / "part", data=points, resume=True)
-    for mine, other in zip(result.rows, whole.rows, strict=True):
-        assert {**mine, "seconds": 0.0} == {**other, "seconds": 0.0}
-    for name, tensor in whole.model.state_dict().items():
-        assert torch.equal(result.model.state_dict()[name], tensor), name
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"stop": "released"}, "stop='released' is for objective 'wrm', and not for 'trades'"),
-        ({"gamma": 2.0}, "gamma=2.0 is for objective 'wrm', and not for 'trades'"),
-        ({"beta": -1.0}, "beta must be a number at least 0"),
-        ({"objective": "adversarial", "beta": 1.0}, "beta=1.0 is for objective 'trades'"),
-    ],
-    ids=str,
-)
-def test_a_config_that_makes_no_sense_is_refused(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        TrainConfig(**{"objective": "trades", **fields})
-
-
-@pytest.mark.parametrize("kind", [AdversarialTraining, TRADES])
-def test_the_norm_is_by_default_that_of_training_from_a_config(kind: Any) -> None:
-    assert kind(network(), CE, EPS).norm == TrainConfig().norm == "linf"
-
-
-def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--objective", "trades", "--beta", "3", "--eps", "0.1", "--max-calls", "40"]
-    folder = tmp_path / "run"
-    assert main(["train", *arguments, "--eval-samples", "50", "--out", str(folder)]) == 0
-    assert "test" in capsys.readouterr().out
-    assert main(["attack", str(folder), "--attack", "fgsm", "--eps", "0.1"]) == 0
-    assert dataclasses.asdict(TrainConfig(objective="trades"))["beta"] == 6.0

@@ -21,7 +21,7 @@ def vector(*entries):
 def reference():
     if not FIXTURES.exists():
         pytest.skip("the reference projections are not beside this checkout")
-    return json.loads(FIXTURES.read_text())
+    return json.loads(FIXTURES.read_text(encoding="utf-8"))
 
 
 def test_projections_agree_with_the_reference(reference):

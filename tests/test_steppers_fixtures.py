@@ -207,7 +207,7 @@ def test_every_fixture_is_used() -> None:
     ("kind", "name"), [("minimax", name) for name in MINIMAX] + [("neada", name) for name in NEADA]
 )
 def test_five_steps(kind: str, name: str, problem: str) -> None:
-    fixture = json.loads((FIXTURES / f"{kind}_{name}.json").read_text())
+    fixture = json.loads((FIXTURES / f"{kind}_{name}.json").read_text(encoding="utf-8"))
     (run,) = [r for r in fixture["runs"] if problem in json.dumps(r["problem"])]
     x, y = (torch.tensor(run[p], dtype=torch.float64, requires_grad=True) for p in ("x0", "y0"))
     fun = mccormick if problem == "mccormick" else paper_quadratic
@@ -222,7 +222,9 @@ def test_five_steps(kind: str, name: str, problem: str) -> None:
 
 
 def test_the_noisy_run_with_a_growing_batch() -> None:
-    fixture = json.loads((FIXTURES / "neada_alg3_II_noise_growingM.json").read_text())
+    fixture = json.loads(
+        (FIXTURES / "neada_alg3_II_noise_growingM.json").read_text(encoding="utf-8")
+    )
     noise = {p: iter(fixture[f"noise_{p}"] * 20) for p in "xy"}
     (run,) = fixture["runs"]
     x, y = (torch.tensor(run[p], dtype=torch.float64, requires_grad=True) for p in ("x0", "y0"))

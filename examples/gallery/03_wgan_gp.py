@@ -176,8 +176,8 @@ if "--full" in sys.argv:
         for method, lr in RATES.items():
             one = train(method, lr, seed, max_calls=4000)
             found[method].append({k: v for k, v in one.items() if k != "samples"})
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-found = json.loads(RESULTS.read_text())
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+found = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 print("                      rate  diverged  modes  good samples  CPU time  x steps")
 for method, runs in found.items():

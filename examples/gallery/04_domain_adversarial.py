@@ -188,8 +188,8 @@ print(f"after 300 steps: target {run['target'][-1]:.1%}, source {run['source']:.
 if "--full" in sys.argv:
     methods = ("source only", *STEPPERS)
     runs = {name: [train(name, seed, 600) for seed in range(5)] for name in methods}
-    RESULTS.write_text(json.dumps(runs, indent=1) + "\n")
-runs = json.loads(RESULTS.read_text())
+    RESULTS.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
+runs = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 figure, panel = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for number, (name, several) in enumerate(runs.items()):

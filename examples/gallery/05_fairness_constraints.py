@@ -259,8 +259,8 @@ if "--full" in sys.argv:
             for name, loop in LOOPS.items()
         },
     }
-    RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
-stored = json.loads(RESULTS.read_text())
+    RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+stored = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 figure, panels = plt.subplots(1, 3, figsize=(10.6, 3.9), layout="constrained")
 for number, (name, points) in enumerate(

@@ -268,8 +268,8 @@ if "--full" in sys.argv:
         method: [judge(method, lr, seed) for lr in RATES for seed in range(3)]
         for method in METHODS
     }
-    RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
-stored = json.loads(RESULTS.read_text())
+    RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+stored = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 4.0), layout="constrained")
 calls, alphas, best = zip(*history, strict=True)

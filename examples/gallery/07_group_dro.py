@@ -160,10 +160,11 @@ if "--full" in sys.argv:
         str(method): [train(method, seed, epochs=30) for seed in range(1, 6)]
         for method in ("plain", "balanced", "DRO, no regularizer", *STRENGTHS)
     }
-    RESULTS.write_text(json.dumps(new) + "\n")
+    RESULTS.write_text(json.dumps(new) + "\n", encoding="utf-8")
 # Arrays of seeds, measurements and groups, in percent
 found = {
-    name: 100 * np.array(runs) for name, runs in json.loads(RESULTS.read_text()).items()
+    name: 100 * np.array(runs)
+    for name, runs in json.loads(RESULTS.read_text(encoding="utf-8")).items()
 }
 
 LABELS = {str(strength): f"DRO, {strength:g}" for strength in STRENGTHS}

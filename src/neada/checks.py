@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = [
     "check_choice",
+    "check_flags",
     "check_number",
     "check_origin",
     "check_pair",
@@ -105,6 +106,12 @@ def check_choice(name: str, choice: object, choices: Iterable[object]) -> None:
     choices = tuple(choices)
     if choice not in choices:
         raise ValueError(not_one_of(name, choice, choices))
+
+
+def check_flags(**flags: object) -> None:
+    """Raise ValueError unless all options are True or False: a nonempty string counts as true."""
+    for name, flag in flags.items():
+        check_choice(name, flag, (True, False))
 
 
 def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import distributed, tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_flags, check_number
 from neada.counters import BudgetExhausted, Counted, Counters, Player
 from neada.optim.base import Keep, PlayerOptimizer
 from neada.optim.spectral import SPG
@@ -101,6 +101,7 @@ class InnerOptions:
         check_choice("measure", self.measure, ("auto", "sample", "batch", "gap"))
         check_choice("dropout", self.dropout, ("off", "on"))
         check_choice("start", self.start, ("clean", "random"))
+        check_flags(fold=self.fold, reuse_last=self.reuse_last)
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
             check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)

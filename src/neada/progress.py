@@ -1,14 +1,16 @@
-"""A progress bar for a long job, on a terminal or in a notebook."""
+"""The progress of a long job: a bar on a terminal or in a notebook, log lines elsewhere."""
 
 import contextlib
 import importlib
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = ["can_be_seen", "progress_bar"]
 
+_LOG_SECONDS = 30.0
 _LAYOUT = "{desc:22} {percentage:3.0f}%|{bar}| {elapsed} < {remaining}"
 
 
@@ -24,17 +26,26 @@ def can_be_seen() -> bool:
 
 
 @contextlib.contextmanager
-def progress_bar(wanted: bool = True) -> Iterator[Callable[[float, str], None]]:
-    """A bar for the whole of a long job.
+def progress_bar(
+    wanted: bool = True, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[float, str], None]]:
+    """Show the progress of a long job on stderr.
+
+    On a terminal and in a notebook it is a bar. Elsewhere, and without tqdm, it is a line every 30
+    seconds.
 
     Args:
-        wanted: Whether there is to be one; there is none either where nobody would see it.
+        wanted: Whether to show anything.
+        clock: Returns the time in seconds.
 
     Yields:
         A function of the part that is done, from 0 to 1, and of a few words on what is at work.
     """
-    if not (wanted and can_be_seen()):
+    if not wanted:
         yield lambda part, words: None
+        return
+    if not can_be_seen():
+        yield _log(clock)
         return
     try:
         with warnings.catch_warnings():
@@ -43,7 +54,7 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[float, str], None]]:
             tqdm: Any = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
         sys.stderr.write("for a progress bar: pip install 'neada[cli]'\n")
-        yield lambda part, words: None
+        yield _log(clock)
         return
     with tqdm(total=1.0, bar_format=_LAYOUT, file=sys.stderr, dynamic_ncols=True) as bar:
 
@@ -52,3 +63,19 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[float, str], None]]:
             bar.update(part - bar.n)
 
         yield show
+
+
+def _log(clock: Callable[[], float]) -> Callable[[float, str], None]:
+    """A function that writes a line when the last one is 30 seconds ago."""
+    started = last = clock()
+
+    def show(part: float, words: str) -> None:
+        nonlocal last
+        now = clock()
+        if now - last >= _LOG_SECONDS:
+            last = now
+            with contextlib.suppress(OSError):  # nobody reads stderr any more
+                sys.stderr.write(f"neada: {now - started:.0f} s, {part:.0%} done, {words}\n")
+                sys.stderr.flush()
+
+    return show

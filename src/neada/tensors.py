@@ -31,7 +31,9 @@ __all__ = [
     "copy_",
     "difference",
     "dot",
+    "drop_cached_casts",
     "interpolate_",
+    "is_whole",
     "negative",
     "raise_non_finite",
     "row_sums",
@@ -63,12 +65,18 @@ class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
 
     Attributes:
         rows: A flag for every row, true where that was so; None if it is not known.
-        norm_sq: The squared norm of both players where a stepper met it, before they went back;
-            one per row if there are rows, None if it is not known.
+        point: The tensors of x, then those of y, where a stepper met it, before they went back;
+            None if it is not known.
     """
 
     rows: Tensor | None = None
-    norm_sq: Scalar | None = None
+    point: list[Tensor] | None = None
+
+
+def is_whole(tensor: Tensor) -> bool:
+    """Whether the dtype is that of whole numbers; bool is not: a mask is no list of indices."""
+    is_real = not (tensor.is_floating_point() or tensor.is_complex())
+    return is_real and tensor.dtype != torch.bool
 
 
 def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "parameter") -> None:
@@ -251,6 +259,16 @@ def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         targets[0].copy_(sources[0])
     else:
         torch._foreach_copy_(list(targets), list(sources))
+
+
+def drop_cached_casts() -> None:
+    """Clear the cache of `torch.autocast`; call it before an evaluation and after a move.
+
+    The cache maps each leaf that requires a gradient to its half-precision copy until the outermost
+    region ends. A leaf that is modified in place would be evaluated at its old content. The call
+    takes 0.1 microseconds if the cache is empty.
+    """
+    torch.clear_autocast_cache()
 
 
 def add_scaled_(targets: Sequence[Tensor], tensors: Sequence[Tensor], scale: Scalar) -> None:

@@ -74,6 +74,7 @@ def look_up(
 
 
 def _judge(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
+    torch.clear_autocast_cache()  # the parameters may have moved since they were cast
     outputs = model(points)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # under autocast
     has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
@@ -107,6 +108,7 @@ def evaluating(model: Model) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+        torch.clear_autocast_cache()
 
 
 def fgsm(

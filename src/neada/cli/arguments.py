@@ -14,6 +14,7 @@ from neada.checks import check_path, environment_number, nearest, not_one_of, pr
 from neada.training.config import Option
 
 __all__ = [
+    "DOWNLOAD",
     "Parser",
     "UsageError",
     "add_flag",
@@ -32,7 +33,11 @@ __all__ = [
 
 
 _LONGEST = 1000
-_LONGEST_FILE = 240  # of 255, since a draft has a longer name than its file
+_LONGEST_FILE = 235  # of 255, since the temporary file has a longer name
+
+
+DOWNLOAD = Option("download", "allow to download missing data", False, bool)
+"""Applies to the command that it is given to; a run folder does not record it."""
 
 
 def complain(sentence: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import neada
 from neada import tables
 from neada.cli.arguments import (
+    DOWNLOAD,
     Parser,
     UsageError,
     add_flag,
@@ -72,14 +73,15 @@ def _add_part_options(parser: Parser) -> None:
         add_flag(
             parser, known[name]._replace(words=f"{known[name].words}, with --data"), or_none=True
         )
+    add_flag(parser, DOWNLOAD)
     add_flag(parser, Option("part", "of the data", "test", str))
     add_flag(parser, Option("samples", "only the first so many", None, int))
     add_flag(parser, known["device"])
 
 
 def _attack(args: argparse.Namespace) -> int:
-    names = [name.strip() for name in args.attack.split(",") if name.strip()]
-    for name in names or [args.attack]:
+    names = [name.strip() for name in args.attack.split(",")]
+    for name in names:
         check_choice("--attack", name, tables.ATTACKS)
     for flag, option in (("--steps", "num_steps"), ("--restarts", "num_restarts")):
         takers = [name for name, entry in tables.ATTACKS.items() if option in entry.options]
@@ -202,23 +204,28 @@ def _certify(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
     """The run, and the samples to look at."""
     from neada import devices
-    from neada.training.evaluation import chunks
+    from neada.training.evaluation import Chunks
 
     with plain_warnings(), refusals(vars(args)):
         data = _own_data(args)
         if data is not None:
             warnings.filterwarnings("ignore", message="the data are not those")
-        run = neada.training.open_run(args.run, data=data, device=args.device)
+        run = neada.training.open_run(
+            args.run, data=data, device=args.device, download=args.download
+        )
     check_choice("--part", args.part, run.data.splits)
     device = devices.of_module(run.model)
     inputs, targets = (part[: args.samples].to(device) for part in run.data.splits[args.part])
-    return run, list(chunks(inputs, targets))
+    return run, list(Chunks(inputs, targets, device))
 
 
 def _own_data(args: argparse.Namespace) -> "Dataset | None":
     """The data that were asked for instead of those of the run."""
     if args.data is not None:
-        return neada.data.load(args.data, folder=args.data_folder, seed=args.data_seed or 0)
+        seed = args.data_seed or 0
+        return neada.data.load(
+            args.data, folder=args.data_folder, seed=seed, download=args.download
+        )
     for name in ("data_folder", "data_seed"):
         if getattr(args, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} is for other data: add --data")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import neada
 from neada import tables
 from neada.cli.arguments import (
+    DOWNLOAD,
     Parser,
     add_flag,
     add_output_options,
@@ -37,8 +38,9 @@ def add_data(parser: Parser) -> None:
     )
     parser.add_argument("data", nargs="?", metavar="NAME", help="which one; left out, their names")
     for option in options_of(DataOptions):
-        if option.name in ("data_folder", "data_seed", "download"):
+        if option.name in ("data_folder", "data_seed"):
             add_flag(parser, option)
+    add_flag(parser, DOWNLOAD)
     sheet = partial(read_path, "--sheet")
     parser.add_argument("--sheet", type=sheet, metavar="FILE", help="draw it as a PNG")
     add_output_options(parser)

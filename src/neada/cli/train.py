@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import neada
 from neada import tables
 from neada.cli.arguments import (
+    DOWNLOAD,
     Parser,
     UsageError,
     add_flag,
@@ -71,6 +72,7 @@ def add_train(parser: Parser) -> None:
     run.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     run.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     run.add_argument("--tensorboard", action="store_true", help="metrics for TensorBoard too")
+    add_flag(run, DOWNLOAD)
     add_flag(run, Option("checkpoint_seconds", "the longest time between checkpoints", 60.0, float))
     add_output_options(parser)
     parser.set_defaults(command=_train)
@@ -101,6 +103,7 @@ def _train(args: argparse.Namespace) -> int:
                 progress=not quiet,
                 checkpoint_seconds=args.checkpoint_seconds,
                 tensorboard=args.tensorboard,
+                download=args.download,
             )
         except FileExistsError:
             raise UsageError(

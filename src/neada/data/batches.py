@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.checks import check_number
+from neada.checks import check_flags, check_number
 
 __all__ = ["Batches"]
 
@@ -70,6 +70,7 @@ class Batches:
         self._size = _check_tensors(self._tensors)
         check_number("batch_size", batch_size, above=1, strict=False, whole=True)
         check_number("seed", seed, above=0, strict=False, whole=True)
+        check_flags(shuffle=shuffle, drop_last=drop_last)
         self.batch_size = int(batch_size)
         self.seed = int(seed)
         self.shuffle = shuffle

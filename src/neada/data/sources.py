@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.checks import check_number, check_path, not_one_of, printable, shown
+from neada.checks import check_flags, check_number, check_path, not_one_of, printable, shown
 from neada.data.dataset import DataError, Dataset, checksum, file_checksum, split_by_seed
 from neada.data.readers import as_float32, read_idx
 from neada.tables import DATA, DataEntry, resolve
@@ -387,6 +387,7 @@ def load(
         >>> load("synthetic")
         Dataset('synthetic': 10000 train, 4000 test, inputs (2,), 2 classes)
     """
+    check_flags(download=download)
     given = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(given, str):
         raise TypeError(

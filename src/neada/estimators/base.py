@@ -1,5 +1,6 @@
 """What all estimators share: arguments, the network, standardized inputs, the loop."""
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import models
-from neada.checks import check_number, not_one_of
+from neada.checks import check_flags, check_number, not_one_of, shown
 from neada.data import Batches
 from neada.robust import RobustInfo
 from neada.tensors import NonFiniteGradient
@@ -76,11 +77,24 @@ class NetworkEstimator(BaseEstimator):
         """The arguments of `fit` as arrays, after the constructor's have been looked at."""
         check_number("lr", self.lr)
         check_number("tol", self.tol, strict=False)
+        check_flags(standardize=self.standardize, verbose=self.verbose)
+        if not isinstance(self.module, str) or self.module == "linear":
+            self._check_unused(["hidden"], "module='mlp'")
         for name in ("batch_size", "max_iter"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=1, strict=False, whole=True)
         rows, targets = validate_data(self, X, y, dtype=_DTYPES, **options)
         return rows, targets
+
+    def _check_unused(self, names: Sequence[str], users: str) -> None:
+        """Raise ValueError if a parameter is not at its default, though only `users` use it."""
+        parameters = inspect.signature(type(self)).parameters
+        for name in names:
+            value = getattr(self, name)
+            if not np.array_equal(value, parameters[name].default):
+                raise ValueError(
+                    f"{name}={shown(value)} is used with {users} only: leave {name} at its default"
+                )
 
     @contextmanager
     def _prepared(self, rows: Array, num_outputs: int) -> Iterator[Tensor]:

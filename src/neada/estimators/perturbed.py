@@ -36,6 +36,10 @@ class _Perturbed(NetworkEstimator):
 
     def _fit_perturbed(self, rows: Array, targets: Tensor, num_outputs: int) -> Self:
         check_choice("objective", self.objective, ("wrm", "adversarial"))
+        if self.objective == "wrm":
+            self._check_unused(["eps", "norm"], "objective='adversarial'")
+        else:
+            self._check_unused(["gamma"], "objective='wrm'")
         with self._prepared(rows, num_outputs) as inputs:
             store = robust.PerturbationStore(len(inputs), inputs.shape[1:], dtype=inputs.dtype)
             adversary = self._adversary(store)
@@ -159,6 +163,10 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
         Args:
             X: One sample per row: an array or a frame of numbers.
             y: One label per sample, of any kind.
+
+        Raises:
+            ValueError: A parameter is out of range, or it is not at its default and the module or
+                the objective does not use it.
         """
         rows, targets = self._checked_classes(X, y)
         return self._fit_perturbed(rows, targets, len(self.classes_))
@@ -274,6 +282,9 @@ class RobustRegressor(RegressorMixin, _Perturbed):
         Args:
             X: One sample per row: an array or a frame of numbers.
             y: One number per sample.
+
+        Raises:
+            ValueError: As for `RobustClassifier.fit`.
         """
         rows, numbers = self._checked(X, y, y_numeric=True)
         numbers = numbers.astype(np.float64)

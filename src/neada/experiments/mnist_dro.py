@@ -158,6 +158,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         data=config.data,
         batch_norm=config.batch_norm,
         eval_samples=config.eval_samples,
+        final_samples="all",
         eval_eps=_EPS,
         **(own if config.method == _DEFAULT else {}),
     )

@@ -22,6 +22,8 @@ from neada.tables import REQUEST_FILE
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
 
 _REQUEST = REQUEST_FILE
+_REPORT = ("claims.json", "report.html")
+_FIGURES = ("figure.png", "figure.svg")
 _POLL_SECONDS = 0.2
 _MOST_SEEDS, _MOST_CALLS = 10**4, 10**12
 _MOST_JOBS = 1024
@@ -84,12 +86,13 @@ def reproduce(
         report: Called with the progress.
 
     Raises:
-        ValueError: The folder is that of a single run, or another process writes in it, or there
-            are too many jobs.
+        ValueError: The folder is that of a single run, has files of that name that are not part
+            of a reproduction, or is in use by another process; or there are too many jobs.
     """
     check_number("jobs", jobs, above=1, strict=False, most=_MOST_JOBS, whole=True)
     if (out / "config.json").exists():
         raise ValueError(f"{out} holds a run, not a reproduction: use another folder")
+    _check_replaceable(out, names)
     with locked(out):
         tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
         for folder in (out, *(out / name for name in names)):
@@ -101,6 +104,17 @@ def reproduce(
         execute = _execute_here if jobs == 1 or len(tasks) <= 1 else _execute_in_processes
         broken = execute(tasks, out, jobs, report or (lambda part, name: None))
     return Outcome(len(tasks) - len(broken), num_kept, redone, broken)
+
+
+def _check_replaceable(out: Path, names: Sequence[str]) -> None:
+    """Raise if a report would replace files in a folder that holds no reproduction."""
+    figures = [out / name / figure for name in names for figure in _FIGURES]
+    found = [path for path in (*(out / name for name in _REPORT), *figures) if path.exists()]
+    has_runs = any((out / name / "runs").is_dir() for name in registry.names())
+    if found and not has_runs and not (out / _REQUEST).exists():
+        raise ValueError(
+            f"{found[0]} is not part of a reproduction: move it, or use another folder"
+        )
 
 
 def pending(

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from neada import distributed, tensors
-from neada.checks import check_choice, check_number, check_origin
+from neada.checks import check_choice, check_flags, check_number, check_origin
 from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, where
 from neada.sets import Set
@@ -147,12 +147,16 @@ class PlayerOptimizer(Optimizer):
             The value at the point the step started from, if it is known.
         """
         handed_over = value is not None
-        if closure is not None and not handed_over:
-            with torch.enable_grad():
-                value = closure()
-        active = self._active()
-        if active is not None:
-            self._move(active, self._objective(active.params, value, closure, handed_over))
+        tensors.drop_cached_casts()
+        try:
+            if closure is not None and not handed_over:
+                with torch.enable_grad():
+                    value = closure()
+            active = self._active()
+            if active is not None:
+                self._move(active, self._objective(active.params, value, closure, handed_over))
+        finally:
+            tensors.drop_cached_casts()
         return value
 
     @torch.no_grad()
@@ -256,6 +260,7 @@ class PlayerOptimizer(Optimizer):
                     f"{name} is one number for the whole player, not for one group: pass "
                     f"{name}={group[name]!r} to {type(self).__name__} itself"
                 )
+        check_flags(maximize=group["maximize"], rowwise=group["rowwise"])
         tensors.check_player(self._all_params(), rowwise=group["rowwise"])
         if any(distributed.is_shard(param) for param in group["params"]):
             raise TypeError(f"{type(self).__name__} takes no sharded parameters: use torch.optim")
@@ -480,10 +485,12 @@ class PlayerOptimizer(Optimizer):
         try:
             for param, vector in shown:
                 param.data.copy_(vector)
+            tensors.drop_cached_casts()
             yield
         finally:
             for (param, _), point in zip(shown, own, strict=True):
                 param.data.copy_(point)
+            tensors.drop_cached_casts()
 
 
 def _is_configuration(entry: object) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_flags, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, expm1, maximum, minimum, sqrt, where
@@ -296,7 +296,7 @@ class CoinBetting(PlayerOptimizer):
         if group["bound"] is not None:
             check_number("bound", group["bound"])
         check_number("wealth", group["wealth"])
-        check_choice("curvature", group["curvature"], (True, False))
+        check_flags(curvature=group["curvature"])
         check_choice("reduction", group["reduction"], ("half", "cut"))
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)
@@ -421,7 +421,7 @@ class FreeRex(PlayerOptimizer):
 
     def _check(self, group: Group) -> None:
         check_number("k", group["k"])
-        check_choice("momentum", group["momentum"], (True, False))
+        check_flags(momentum=group["momentum"])
         check_choice("reduction", group["reduction"], ("half", "cut"))
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)

@@ -23,7 +23,8 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
 
     For a diagonally scaled method such as Adam the Euclidean projection is exact on boxes and a
     heuristic elsewhere. Call it again to replace the set; copies and pickles of the optimizer do
-    not carry it.
+    not carry it. Steppers and robust objectives apply it to torch optimizers with a set in a
+    parameter group, under the key "constraint".
 
     Args:
         optimizer: Any `torch.optim.Optimizer`, of torch, of neada or of somebody else.
@@ -72,13 +73,20 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
 
 
 def constraints(optimizer: Optimizer) -> list[Set | None]:
-    """The set of each parameter group, None where there is none."""
+    """The set of each parameter group, None where there is none.
+
+    torch's optimizers ignore the key "constraint" of a group. Unless `constrain` was called, it is
+    called here with the sets of the groups.
+    """
+    in_groups = [group.get("constraint") for group in optimizer.param_groups]
     if isinstance(optimizer, PlayerOptimizer):
-        return [group["constraint"] for group in optimizer.param_groups]
+        return in_groups
+    if optimizer not in _sets and any(member is not None for member in in_groups):
+        constrain(optimizer, in_groups)
     known = _sets.get(optimizer)
     if not isinstance(known, list):  # one set for every group, also for groups added later
-        return [known] * len(optimizer.param_groups)
-    return known + [None] * (len(optimizer.param_groups) - len(known))
+        return [known] * len(in_groups)
+    return known + in_groups[len(known) :]
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag, Scalar, all_finite, all_true, is_finite, where
-from neada.tensors import NonFiniteGradient, clone, copy_
+from neada.tensors import NonFiniteGradient, clone, copy_, drop_cached_casts
 
 __all__ = ["Closure", "Objective", "restore_on_error"]
 
@@ -83,6 +83,7 @@ class Objective:
     def evaluate(self) -> Scalar:
         """The value at the present content of the parameters; infinite where undefined."""
         assert self._closure is not None
+        drop_cached_casts()
         if self._handed_over:
             with torch.no_grad():
                 value = self._signed(self._evaluate_only())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_number
+from neada.checks import check_flags, check_number
 from neada.optim.objective import Closure
 from neada.sets import Set
 
@@ -95,6 +95,7 @@ def parameter_free_sgd(
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)
     check_number("beta", beta, strict=False)
+    check_flags(maximize=maximize)
     if constraint is not None:
         constraint.validate(players)
     search = _Bisection(closure, players, alpha, beta, maximize, constraint)
@@ -188,6 +189,7 @@ class _Bisection:
         """One gradient at the current point; the parameters' own `.grad` starts empty."""
         for param in self.params:
             param.grad = None
+        tensors.drop_cached_casts()
         with torch.enable_grad():
             self.closure()
         self.num_calls += 1
@@ -201,3 +203,4 @@ class _Bisection:
     def show(self, point: list[Tensor]) -> None:
         """Put the parameters at a point."""
         tensors.copy_(self.params, point)
+        tensors.drop_cached_casts()

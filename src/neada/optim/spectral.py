@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_flags, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import (
@@ -145,12 +145,14 @@ class SPG(PlayerOptimizer):
         own = tensors.clone(points)
         try:
             tensors.blend_(points, [self.state[p]["base_point"] for p in shown], chosen)
+            tensors.drop_cached_casts()
             yield
         finally:
             tensors.copy_(points, own)
+            tensors.drop_cached_casts()
 
     def _check(self, group: Group) -> None:
-        check_choice("safeguard", group["safeguard"], (True, False))
+        check_flags(safeguard=group["safeguard"])
         if group["lr"] is not None:
             self._check_rate(group, group["rowwise"])
         if group["first_move"] is not None:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from neada import experiments, plots
-from neada.checks import check_number
 from neada.experiments import Claim, Record
 from neada.runs import RunFolder
 
@@ -105,8 +104,8 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
             if problem := run.problem(asdict(config)):
                 raise ValueError(problem)
             record = Record(config, run.rows())
-            line = RunLine(config.label, run.path, _seconds(run), run.config())
-            environment = environment or _environment(run)
+            line = RunLine(config.label, run.path, run.result()["seconds"], run.config())
+            environment = environment or run.environment()
         except (OSError, ValueError) as error:
             missing.append((config.label, str(error)))
             continue
@@ -138,20 +137,6 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
         missing=missing,
         environment=environment,
     )
-
-
-def _seconds(run: RunFolder) -> float:
-    seconds = run.result().get("seconds")
-    check_number("seconds in result.json", seconds, strict=False)
-    return float(cast(float, seconds))
-
-
-def _environment(run: RunFolder) -> dict[str, Any]:
-    found = run.environment()
-    kinds = {"python": str, "system": str, "cores": int | None, "threads": int, "packages": dict}
-    if not all(isinstance(found.get(name), kind) for name, kind in kinds.items()):
-        raise ValueError("environment.json is damaged")
-    return found
 
 
 _THUMBNAIL_PIXELS = 480

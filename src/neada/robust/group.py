@@ -138,6 +138,11 @@ class GroupDRO(Counted):
         check_number("strength", strength)
         check_inner(inner, takes=())
         check_number("adjustment", adjustment, strict=False)
+        if regularizer is None and strength != 1.0:
+            raise ValueError(
+                f"strength={strength:g} is the factor of a regularizer, and regularizer=None has "
+                "none: leave it out"
+            )
         if adjustment > 0.0 and sizes is None:
             raise ValueError("the size adjustment needs the sizes of the groups: pass sizes=")
         like = next(iter(model.parameters()), torch.zeros(1))
@@ -197,6 +202,7 @@ class GroupDRO(Counted):
             targets: What the loss compares with.
             groups: The id of each sample's group.
         """
+        tensors.drop_cached_casts()
         try:
             groups = checked_groups(groups, len(inputs), self.num_groups, inputs.device)
             losses = sample_losses(self._sample_loss(self.model(inputs), targets), len(inputs))

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import distributed
+from neada import distributed, tensors
 from neada.checks import check_choice, check_origin, check_pair
 from neada.folding import folded
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions, InnerResult
 from neada.optim.base import PlayerOptimizer
+from neada.optim.constrain import constraints
 from neada.robust.problem import (
     BatchNorm,
     Bounds,
@@ -85,6 +86,7 @@ class InputObjective(Counted, ABC):
     ) -> None:
         check_model(model)
         check_choice("batch_norm", batch_norm, ("frozen", "batch"))
+        check_choice("per_sample", per_sample, (True, False, None))
         self._is_default = y_optimizer is None
         y_optimizer = self._default_optimizer if y_optimizer is None else y_optimizer
         if not callable(y_optimizer):
@@ -203,6 +205,7 @@ class InputObjective(Counted, ABC):
             NonFiniteGradient: The loss or a gradient is not finite; nothing was changed.
         """
         check_descends(x_optimizer)
+        constraints(x_optimizer)  # takes up sets in the groups
         params = checked_parameters(x_optimizer, [self.model, self.loss_function])
         with self.transaction() as buffers:
             if self._all_but_last is not None:
@@ -253,6 +256,7 @@ class InputObjective(Counted, ABC):
         """One step of the model's optimizer with the gradient in place, which is finite."""
         if not isinstance(x_optimizer, PlayerOptimizer):
             x_optimizer.step()
+            tensors.drop_cached_casts()
             return
         mean = distributed.average([], worst.share * loss.detach())
         if not x_optimizer.tries_points:
@@ -348,6 +352,7 @@ class InputObjective(Counted, ABC):
             if is_sharded:
                 self.counters.check_budget()
                 distributed.any_rank(False, clean)  # errors come before parameters are gathered
+            tensors.drop_cached_casts()
             against = self._against(fast, clean, targets) if loop.max_steps > 0 else None
             problem = self._problem(clean, against, partial(self._y_losses, fast))
             y, optimizer = self._begin(self._start(problem, ids))
@@ -391,6 +396,7 @@ class InputObjective(Counted, ABC):
             self.counters.check_budget(2)
         y = samples.y
         with distributed.together(params[0]), torch.enable_grad():
+            tensors.drop_cached_casts()
             losses = self._x_losses(self.model, y, problem.clean, targets)
             # The price is no function of the model: the mean value has the gradient of the loss.
             values = self._values(y, losses, problem.clean)
@@ -610,6 +616,7 @@ class InputObjective(Counted, ABC):
             return distributed.average([], worst.share * self._batch_loss(worst))
 
     def _batch_loss(self, worst: Perturbed) -> Tensor:
+        tensors.drop_cached_casts()
         return self._x_losses(self.model, worst.inputs, worst.clean, worst.targets).mean()
 
 

@@ -207,6 +207,7 @@ class Problem:
 
     def values(self, y: Tensor) -> Tensor:
         """The objective of each sample."""
+        tensors.drop_cached_casts()
         return self.evaluate(y, self.clean, self.targets)
 
     def moved(self, delta: Tensor) -> Tensor:
@@ -370,7 +371,7 @@ def checked_groups(
     ids = torch.as_tensor(groups, device=device)
     if num_samples == 0:
         raise ValueError("the batch has no samples")
-    if ids.shape != (num_samples,) or ids.is_floating_point() or ids.is_complex():
+    if ids.shape != (num_samples,) or not tensors.is_whole(ids):
         raise ValueError(
             f"groups must be whole numbers, one for each of the {num_samples} samples, got shape "
             f"{tuple(ids.shape)} and dtype {ids.dtype}"

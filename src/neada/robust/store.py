@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import parallel
+from neada.tensors import is_whole
 
 __all__ = ["PerturbationStore"]
 
@@ -45,12 +46,12 @@ class PerturbationStore:
 
     def get(self, ids: Tensor) -> Tensor:
         """Return the perturbations of some samples, one row each."""
-        return self.values[ids.to(self.values.device)]
+        return self.values[_checked(ids)]
 
     def put(self, ids: Tensor, delta: Tensor) -> None:
         """Set the perturbations of some samples, and with several ranks those of all ranks."""
-        ids, delta = parallel.gather_rows(ids), parallel.gather_rows(delta.detach())
-        self.values[ids.to(self.values.device)] = delta.to(self.values)
+        ids, delta = parallel.gather_rows(_checked(ids)), parallel.gather_rows(delta.detach())
+        self.values[ids.cpu()] = delta.to(self.values)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the perturbations."""
@@ -69,3 +70,10 @@ class PerturbationStore:
                 f"shape {tuple(self.values.shape)}"
             )
         self.values.copy_(values)
+
+
+def _checked(ids: Tensor) -> Tensor:
+    """The ids on the CPU; booleans would select rows by a mask."""
+    if not isinstance(ids, Tensor) or ids.dim() != 1 or not is_whole(ids):
+        raise TypeError("ids must be a tensor of whole numbers, one per sample")
+    return ids.cpu()

@@ -10,6 +10,7 @@ from typing import TypeVar, overload
 import torch
 from torch import Tensor
 
+from neada.checks import check_flags
 from neada.scalars import Flag, Scalar
 from neada.tensors import check_player, clone, negative
 
@@ -108,6 +109,7 @@ def check_values(
 
 def read_size(size: Scalar, name: str, per_sample: bool, zero_allowed: bool) -> Scalar:
     """A radius or total: a finite float, or with `per_sample` also a float64 tensor [rows]."""
+    check_flags(per_sample=per_sample)
     at_least = "at least 0" if zero_allowed else "positive"
     if isinstance(size, Tensor) and size.dim() > 0:
         if not per_sample:

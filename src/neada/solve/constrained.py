@@ -1,6 +1,7 @@
 """Minimize under constraints: `minimize`, by `minimax` on the Lagrangian."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -8,10 +9,11 @@ import torch
 from torch import Tensor
 
 from neada import tensors
+from neada.checks import check_flags
 from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
 from neada.solve.minimax import check_arguments, minimax
-from neada.solve.points import Sets, read_form
+from neada.solve.points import Sets, read_form, unbounded_part
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 from neada.steppers import StepInfo
 
@@ -114,6 +116,8 @@ class _Search:
             if result.status is not Status.CONVERGED:
                 return Status(result.status)
             tol *= 0.5 * min(1.0, self.tol / residual)
+            if not tol > sys.float_info.min:
+                return Status.TOLERANCE
 
     def judge(self, x: Any, y: Any) -> float:
         """The largest residual of the KKT conditions; the best point is remembered."""
@@ -170,7 +174,7 @@ class _Search:
             self.seen = Status.INTERRUPTED
         elif self.is_solved(info):
             self.seen = Status.CONVERGED
-        elif float(self.problem.seen[0]) < self.problem.low:
+        elif float(self.problem.seen[0]) < self.problem.low and self.is_low_without_bounds():
             self.seen = Status.DIVERGED  # where the constraints may not hold
         elif self.falls_along():
             self.seen = Status.UNBOUNDED
@@ -219,13 +223,23 @@ class _Search:
         first, second = (_distance(a, b) for a, b in zip(self.path, self.path[1:], strict=False))
         return self.num_looks >= 8 and second >= first > 0.0 and self.is_unbounded()
 
+    def is_low_without_bounds(self) -> bool:
+        """Whether the objective is low because x moved where its set has no bound."""
+        start, here = self.problem.start, read_form(self.present[0], "x", self.problem.kind).leaves
+        moved = [(new - old).detach() for new, old in zip(here, start, strict=True)]
+        part = unbounded_part(self.problem.x_set, start, moved)
+        place = [old + step for old, step in zip(start, part, strict=True)]
+        return self.value_at(place) < self.problem.low
+
     def is_unbounded(self) -> bool:
         """Whether the objective falls without end: ever longer strides, back to the constraints."""
         problem, eps = self.problem, torch.finfo(self.problem.kind.dtype).eps
         here, place = self.path[1:]
         value, fall = self.value_at(place), self.value_at(here) - self.value_at(place)
+        low = value + problem.low
         for _ in range(_STRIDES):
             step = [10.0 * (new - old) for new, old in zip(place, here, strict=True)]
+            step = unbounded_part(problem.x_set, place, step)
             here = place
             place = [(old + s).detach() for old, s in zip(here, step, strict=True)]
             if problem.x_set is not None:
@@ -240,7 +254,7 @@ class _Search:
             new = self.value_at(place)
             if not (value - new > fall and problem.violation(self.move_to(place)) <= slack):
                 return False
-            if new < problem.low:
+            if new < low:
                 return True
             value, fall = new, value - new
         return False
@@ -249,6 +263,7 @@ class _Search:
     def move_to(self, place: list[Tensor]) -> Any:
         """Put the problem's own point somewhere; returns it as the functions get it."""
         tensors.copy_(self.problem.form.leaves, place)
+        tensors.drop_cached_casts()
         return self.problem.form.for_fun()
 
     @torch.no_grad()
@@ -395,5 +410,6 @@ def minimize(
         (True, [0.5, 0.5])
     """
     check_arguments(tol, max_calls, None, None, callback)
+    check_flags(progress=progress)
     problem = ConstrainedProblem(objective, inequality, equality, x0, x_set)
     return _Search(problem, tol, max_calls, callback, progress).run()

@@ -81,7 +81,8 @@ class Lagrangian(nn.Module):
             equality: The values of h.
 
         Raises:
-            ValueError: The values are not as many as the multipliers.
+            ValueError: The values are not as many as the multipliers, or a multiplier of an
+                inequality is negative.
             TypeError: They are no tensor.
         """
         for name, values in (("inequality", inequality), ("equality", equality)):
@@ -94,6 +95,12 @@ class Lagrangian(nn.Module):
                 raise ValueError(
                     f"this Lagrangian has {expected} multipliers for {name}, but {given} values "
                     "were given"
+                )
+            if name == "inequality" and expected and bool((multipliers < 0.0).any()):
+                raise ValueError(
+                    f"a multiplier of an inequality is negative: {multipliers.min().item():g}. "
+                    "Project after every step with neada.constrain(optimizer, NonNegative()), or "
+                    "use a stepper, which does so for the sets in groups()"
                 )
             if values is not None:
                 loss = loss + (multipliers * values.reshape(-1)).sum()

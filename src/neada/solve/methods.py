@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice, check_number, nearest
+from neada.checks import check_choice, check_flags, check_number, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
@@ -152,6 +152,7 @@ def _check_players(players: object) -> None:
                 f"{name} must be a set from neada.sets or None, not {type(constraint).__name__}"
             )
     check_number("tol", players.tol)
+    check_flags(rowwise=players.rowwise, stochastic=players.stochastic)
 
 
 def _stepper_of_function(
@@ -192,16 +193,31 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 
 @_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
 def _neada(
-    players: Players, theta: float = 1e-4, history: int | None = None, prox: float = 0.0
+    players: Players,
+    theta: float | None = None,
+    history: int | None = None,
+    prox: float | None = None,
 ) -> Stepper:
+    has_sets = players.x_set is not None and players.y_set is not None
+    unused = {
+        "theta": players.stochastic,
+        "history": players.stochastic or (players.rowwise and has_sets),
+        "prox": players.stochastic or players.rowwise,
+    }
+    for name, given in (("theta", theta), ("history", history), ("prox", prox)):
+        if given is not None and unused[name]:
+            case = "noise" if players.stochastic else "rowwise=True"
+            also = " and sets for both players" if name == "history" and case != "noise" else ""
+            raise ValueError(f"method 'neada' does not use {name} with {case}{also}: leave it out")
     if players.stochastic:
         return _neada_stochastic(players)
+    theta = 1e-4 if theta is None else theta
     if not players.rowwise:
         return QuasiNewtonNeAda(
             *(players.x, players.y, players.tol),
             theta=theta,
             history=history,
-            prox=prox,
+            prox=prox or 0.0,
             x_set=players.x_set,
             y_set=players.y_set,
         )

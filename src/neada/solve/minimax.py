@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_flags, check_number
 from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import MinimaxResult
@@ -144,8 +144,7 @@ def minimax(
         (True, 0.5, 0.5)
     """
     check_arguments(tol, max_calls, noise, seed, callback)
-    check_choice("rowwise", rowwise, (True, False))
-    check_choice("progress", progress, (True, False))
+    check_flags(rowwise=rowwise, progress=progress)
     kind = common_kind(x0=x0, y0=y0)
     x, y = read_form(x0, "x0", kind), read_form(y0, "y0", kind)
     if rowwise:

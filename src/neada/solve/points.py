@@ -20,7 +20,10 @@ __all__ = [
     "is_numeric",
     "read_form",
     "read_set",
+    "unbounded_part",
 ]
+
+_LONG = 1e60  # far outside of any bounded set
 
 # The set of a player as the user gives it: one, or a list or dict in the form of the start.
 Sets = Set | Sequence[Any] | Mapping[Any, Any] | None
@@ -110,6 +113,32 @@ def read_form(point: Any, name: str, kind: Kind | None = None) -> Form:
         if not bool(leaf.isfinite().all()):
             raise ValueError(f"{name} has entries that are not finite: start from finite numbers")
     return Form(parts.leaves, parts.names, build, give_back)
+
+
+@torch.no_grad()
+def unbounded_part(
+    home: Set | None, point: Sequence[Tensor], step: Sequence[Tensor]
+) -> list[Tensor]:
+    """The part of a step along which a set has no bound; zero if the set is bounded.
+
+    This is the projection of the step on the recession cone of the set.
+
+    Args:
+        home: The set; None for the whole space.
+        point: A point of the set.
+        step: A step from there.
+    """
+    if home is None:
+        return list(step)
+    starts = [tensor.double() for tensor in point]
+    ends = [
+        (p + _LONG * s.double()).nan_to_num(0.0).clamp(-(_LONG**2), _LONG**2)
+        for p, s in zip(starts, step, strict=True)
+    ]
+    return [
+        ((end - p) / _LONG).to(s.dtype)
+        for end, p, s in zip(home.project(ends), starts, step, strict=True)
+    ]
 
 
 def check_rows(*forms: Form) -> None:

@@ -15,7 +15,7 @@ from neada.progress import can_be_seen
 from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, maximum, minimum, sqrt, where
 from neada.sets import Product, Set, WholeSpace
 from neada.solve.curvature import curves_upwards, free_entries
-from neada.solve.points import Form
+from neada.solve.points import Form, unbounded_part
 from neada.solve.result import History, MinimaxResult, Status, plain, worst
 from neada.steppers import StepInfo, Stepper
 from neada.tensors import NonFiniteGradient
@@ -84,7 +84,8 @@ class Solve:
         self.best = (tensors.clone(x.leaves), tensors.clone(y.leaves))
         self.best_norm: Scalar = math.inf
         self.since_best: Any = 0
-        self.start_size = self.size()
+        self.start = tensors.clone(x.leaves + y.leaves)
+        self.start_size = self.reach()
         # Rows that have failed rest; how each of them ended.
         self.num_rows = len(x.leaves[0]) if stepper.rowwise else None
         self.failed: Flag = False
@@ -94,6 +95,7 @@ class Solve:
 
     def closure(self) -> Tensor:
         """The objective at the present point, with the noise that was asked for."""
+        tensors.drop_cached_casts()
         value = self.fun(self.x.for_fun(), self.y.for_fun())
         if self.noise_std == 0.0 or not torch.is_grad_enabled():
             return value
@@ -104,9 +106,29 @@ class Solve:
         return value
 
     def size(self) -> Scalar:
-        """How far out the players are."""
+        """The norm of both players."""
         leaves = self.x.leaves + self.y.leaves
         return 1.0 + sqrt(tensors.squared_norm(leaves, self.stepper.rowwise))
+
+    def reach(self, point: list[Tensor] | None = None) -> Scalar:
+        """How far out a point is, counted only along directions in which the sets have no bound.
+
+        Args:
+            point: The tensors of x, then those of y; by default where the players are.
+        """
+        leaves = self.x.leaves + self.y.leaves
+        point = [leaf.detach() for leaf in leaves] if point is None else list(point)
+        places = {id(leaf): i for i, leaf in enumerate(leaves)}
+        joint: dict[int, tuple[Set, list[int]]] = {}
+        for tensor, home in self.stepper.sets("x") + self.stepper.sets("y"):
+            if home is not None and id(tensor) in places:
+                joint.setdefault(id(home), (home, []))[1].append(places[id(tensor)])
+        for home, members in joint.values():
+            start = [self.start[i] for i in members]
+            step = [point[i] - self.start[i] for i in members]
+            for i, part in zip(members, unbounded_part(home, start, step), strict=True):
+                point[i] = self.start[i] + part
+        return 1.0 + sqrt(tensors.squared_norm(point, self.stepper.rowwise))
 
     def run(self, callback: Any = None, progress: bool = False) -> MinimaxResult:
         """Step until something says stop; then verify."""
@@ -116,9 +138,8 @@ class Solve:
                 try:
                     status = self.one_step(callback)
                 except FloatingPointError as error:
-                    norm_sq = getattr(error, "norm_sq", None)
-                    size = None if norm_sq is None else 1.0 + sqrt(norm_sq)
-                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE, size)
+                    point = getattr(error, "point", None)
+                    status = self.fail(self.rows_not_finite(error), Status.NON_FINITE, point)
                 if progress and can_be_seen():
                     self.show_progress()
         except BudgetExhausted:
@@ -154,7 +175,7 @@ class Solve:
         if self.is_done() and self.is_confirmed():
             return Status.CONVERGED
         if self.stepper.outer_steps % _LOOK_EVERY == 0:
-            far = self.size() > _FAR * self.start_size
+            far = self.reach() > _FAR * self.start_size
             if any_true(far) and (status := self.fail(far, Status.DIVERGED)):
                 return status
         stalled = self.since_best > self.patience
@@ -168,15 +189,15 @@ class Solve:
 
     # Failures.
 
-    def fail(self, rows: Flag, status: Status, size: Scalar | None = None) -> Status | None:
+    def fail(self, rows: Flag, status: Status, point: list[Tensor] | None = None) -> Status | None:
         """Rows end with a status and rest; returns the status of the solve if none is left.
 
         Args:
             rows: Which; True for all.
             status: How.
-            size: How far out the players were then, if they have gone back since.
+            point: Where the players were then, if they have gone back since.
         """
-        within = (self.size() if size is None else size) <= _OUT * self.start_size
+        within = self.reach(point) <= _OUT * self.start_size
         if not isinstance(rows, Tensor) or not isinstance(self.failed, Tensor):
             if status is Status.STALLED:
                 self.evidence = f"no better point in {self.patience} steps"
@@ -194,7 +215,7 @@ class Solve:
 
     def is_near(self) -> bool:
         """Whether the players are not so far out that any trouble is due to that."""
-        return all_true(self.size() <= _OUT * self.start_size)
+        return all_true(self.reach() <= _OUT * self.start_size)
 
     def rows_not_finite(self, error: FloatingPointError) -> Flag:
         """Where the gradients that were evaluated last, or the values here, are not finite."""
@@ -354,9 +375,9 @@ class Solve:
 
     def is_at_precision(self, norm: Scalar) -> Flag:
         """Whether the tolerance is below what gradients can show here, and the norms are not."""
-        size = self.size()
-        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * size
-        return (floor > self.tol) & (norm <= _NEAR * floor) & (size <= _OUT * self.start_size)
+        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * self.size()
+        near = self.reach() <= _OUT * self.start_size
+        return (floor > self.tol) & (norm <= _NEAR * floor) & near
 
     def y_is_no_maximum(self) -> Flag:
         """Whether f curves upwards in y at the answer, along the entries that are free to move."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from neada import distributed, tensors
-from neada.checks import check_origin
+from neada.checks import check_flags, check_origin
 from neada.inner import Counted, Counters, Player, backward
 from neada.scalars import Flag, Scalar, all_finite, any_true, is_finite, negate, where
 from neada.sets import Set
@@ -94,6 +94,7 @@ class Stepper(Counted, ABC):
         y_groups: Groups,
         rowwise: bool,
     ) -> None:
+        check_flags(rowwise=rowwise)
         self._groups: dict[str, Groups] = {}
         self._players: dict[str, list[Tensor]] = {}
         self._has_set: dict[str, bool] = {}
@@ -144,13 +145,14 @@ class Stepper(Counted, ABC):
             self._accept()
         except FloatingPointError as error:
             if isinstance(error, tensors.NonFiniteGradient):
-                both = [p.detach() for p in self._players["x"] + self._players["y"]]
-                error.norm_sq = tensors.squared_norm(both, self.rowwise)
+                error.point = tensors.clone(self._players["x"] + self._players["y"])
             put_back(vars(self), attributes)
             put_back(vars(counters), counts)
             for undo in saved:
                 undo()
             raise
+        finally:
+            tensors.drop_cached_casts()
         counters.outer_steps += 1
         return StepInfo(
             value,
@@ -255,6 +257,7 @@ class Stepper(Counted, ABC):
 
     def _evaluate(self, closure: Closure, players: str) -> Tensor:
         """The value of the closure, whose gradients for some players are wanted next."""
+        tensors.drop_cached_casts()
         if not distributed.is_active():
             return self._checked(closure())
         try:
@@ -422,6 +425,7 @@ class Stepper(Counted, ABC):
 
     def _trial(self, closure: Closure) -> Tensor:
         """The value of a closure at a point that is only tried, the mean over the ranks."""
+        tensors.drop_cached_casts()
         if not distributed.is_active() or self.y_on_ranks == "same":
             return closure()
         try:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from neada.checks import check_flags
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -32,6 +33,8 @@ def check_descends(optimizer: Optimizer) -> None:
     """Raise unless the x optimizer is one that minimizes by steps."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"x needs a torch optimizer, not {type(optimizer).__name__}")
+    for group in optimizer.param_groups:
+        check_flags(maximize=group.get("maximize", False))
     if any(group.get("maximize", False) for group in optimizer.param_groups):
         raise ValueError(
             f"the x optimizer would maximize: construct {type(optimizer).__name__} with "
@@ -52,6 +55,7 @@ def check_ascends(optimizer: Optimizer) -> None:
                 f"{type(optimizer).__name__} cannot maximize, so it cannot move y: use an "
                 "optimizer with a maximize option"
             )
+        check_flags(maximize=group["maximize"])
         if not group["maximize"]:
             raise ValueError(
                 f"the y optimizer would minimize: construct {type(optimizer).__name__} with "
@@ -146,8 +150,8 @@ class ComposedStepper(Stepper):
         """Counters and both optimizers."""
         return {
             **super().state_dict(),
-            "x_optimizer": self.x_optimizer.state_dict(),
-            "y_optimizer": self.y_optimizer.state_dict(),
+            "x_optimizer": _state_of(self.x_optimizer),
+            "y_optimizer": _state_of(self.y_optimizer),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -155,3 +159,11 @@ class ComposedStepper(Stepper):
         super().load_state_dict(state_dict)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
+
+
+def _state_of(optimizer: Optimizer) -> dict[str, Any]:
+    """The state without sets, which are configuration."""
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        group.pop("constraint", None)
+    return state

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
-from neada.checks import check_number
+from neada.checks import check_flags, check_number
 from neada.inner import InnerLoop, InnerOptions, check_inner, go_to_average
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, Evaluation
@@ -83,6 +83,7 @@ class NeAda(ComposedStepper):
         super().__init__(x_optimizer, first, rowwise=rowwise)
         if not callable(x_samples):
             check_number("x_samples", x_samples, above=1, strict=False, whole=True)
+        check_flags(deterministic=deterministic)
         check_inner(inner, takes=())
         self.inner = InnerLoop(stopping, inner, _MAX_INNER_STEPS)
         self.inner.check_keep(first)

@@ -6,14 +6,16 @@ has no maximum or none that x can follow (f is concave in y without strength), y
 proximal term whose center follows it: Rockafellar 1976, the method of multipliers for Lagrangians.
 """
 
+import copy
 import math
-from collections.abc import Generator, Iterable
-from inspect import GEN_CLOSED, getgeneratorstate
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from neada import tensors
 from neada.checks import check_number
 from neada.inner import NoProgress
 from neada.scalars import Scalar
@@ -21,6 +23,7 @@ from neada.sets import Set
 from neada.steppers.base import Closure
 from neada.steppers.direct import DirectStepper
 from neada.steppers.quasi_newton_side import Side, dot, norm_of
+from neada.transactions import Undo
 
 __all__ = ["QuasiNewtonNeAda"]
 
@@ -39,10 +42,6 @@ _VAIN = 5  # centers in a row for which no solution was found
 _SHRINK_PROX = 0.3  # of the proximal weight, when its center moves slowly
 
 
-# Yields the value and both norms of f after every step, and returns how it ended.
-_Run = Generator[tuple[float, float, float], None, str]
-
-
 class _AtY(NamedTuple):
     """Where a maximization over y ended; gradients are those of what is minimized."""
 
@@ -51,6 +50,27 @@ class _AtY(NamedTuple):
     gradient: Tensor
     norm: float
     end: Literal["accurate", "at rounding", "not finite", "runs away", "curves up", "stuck"]
+
+
+@dataclass
+class _Run:
+    """The state of the descent of x for one center of the proximal term, between two steps."""
+
+    goal: float
+    """Both norms are wanted this small."""
+    floor: float
+    x: Tensor
+    at: _AtY
+    gradient: Tensor
+    norm: float
+    num_steps: int = 0
+    num_doubts: int = 0
+    path: list[tuple[float, float, int]] = field(default_factory=list)
+    next_goal: float = 1e-2
+    """The goal for the next center."""
+    moved: float = math.inf
+    """The distance between the last two centers."""
+    num_vain: int = 0
 
 
 class QuasiNewtonNeAda(DirectStepper):
@@ -107,7 +127,7 @@ class QuasiNewtonNeAda(DirectStepper):
         self.theta = theta
         self._x = Side(self._players["x"], x_set, history)
         self._y = Side(self._players["y"], y_set, history)
-        self._rounding = 500.0 * torch.finfo(self._players["x"][0].dtype).eps
+        self._rounding = 0.0
         self._prox = prox
         self._far = math.inf
         self._center = self._y.read()
@@ -117,11 +137,42 @@ class QuasiNewtonNeAda(DirectStepper):
 
     def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
         self._closure = closure
-        if self._run is None or getgeneratorstate(self._run) == GEN_CLOSED:  # it raised
-            self._run = self._solve()
-        value, norm_x, norm_y = next(self._run)
+        self._rounding = _rounding(self._players["x"][0])
+        run, self._run = self._run, None  # the step after one that raises begins anew
+        if run is None:
+            run = self._begin(max(0.1 * self.tol, 1e-2) if self._prox else 0.5 * self.tol)
+        elif end := self._descend(run):
+            run = self._next_run(run, end)
+        run.at, run.gradient, run.norm = self._tighten(
+            run.x, run.at, run.gradient, run.norm, run.floor
+        )
+        self._run = run
+        value, norm_x, norm_y = self._true_norms(run.at, run.norm)
         words = f"proximal weight {self._prox:g}" if self._prox else ""
         return torch.tensor(value, dtype=torch.float64), norm_x**2, norm_y**2, words
+
+    def _saved(self) -> list[Undo]:
+        return [*super()._saved(), self._forget_run]
+
+    def _forget_run(self) -> None:
+        self._run = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, the descent under way, the proximal term, and the memory of both players."""
+        run = self._run and {**vars(self._run), "at": self._run.at._asdict()}
+        own = {name: getattr(self, name) for name in ("theta", "_prox", "_far", "_center")}
+        state = {"run": run, "own": own, "x": self._x.state_dict(), "y": self._y.state_dict()}
+        return {**super().state_dict(), **copy.deepcopy(state)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a saved state; the players must be where they were when it was saved."""
+        super().load_state_dict(state_dict)
+        state = copy.deepcopy(state_dict)
+        run = state["run"]
+        self._run = run and _Run(**{**run, "at": _AtY(**run["at"])})
+        vars(self).update(state["own"])
+        self._x.load_state_dict(state["x"])
+        self._y.load_state_dict(state["y"])
 
     # What is evaluated.
 
@@ -130,6 +181,7 @@ class QuasiNewtonNeAda(DirectStepper):
         assert self._closure is not None
         self.counters.check_budget()
         self._y.write(y)
+        tensors.drop_cached_casts()
         value = self._checked(self._closure())
         gradient = -self._y.gradient(value)
         self._count("y")
@@ -237,10 +289,21 @@ class QuasiNewtonNeAda(DirectStepper):
 
     # Both players.
 
-    def _solve(self) -> "_Run":
-        """Without a proximal term, then with one; yields value and norms of f at the players."""
+    def _begin(self, goal: float) -> _Run:
+        """Begin a descent where the players are; a proximal term has its center at this y."""
+        if self._prox:
+            self._center = self._y.read()
+        x = self._x.read()
+        at = self._maximize(self._y.read(), 0.1)
+        if at.end == "not finite":
+            raise FloatingPointError("f or its gradient is not finite at the start")
+        gradient = self._x_gradient()
+        norm = self._x.mapping_norm(x, gradient)
+        return _Run(goal, 1e-2 * goal, x, at, gradient, norm)
+
+    def _next_run(self, run: _Run, end: str) -> _Run:
+        """Begin the next descent: hold y by a proximal term, or move its center."""
         if not self._prox:
-            end = yield from self._descend(0.5 * self.tol)
             if end == "y runs away":
                 self._y.write(self._center)
             else:
@@ -248,79 +311,72 @@ class QuasiNewtonNeAda(DirectStepper):
             self._prox = 1.0
             self._x.pairs.clear()
             self._y.pairs.clear()
-        goal, moved, num_vain = 1e-2, math.inf, 0
-        while True:
-            self._center = self._y.read()
-            end = yield from self._descend(max(0.1 * self.tol, goal))
-            distance = norm_of(self._y.read() - self._center)
-            num_vain = 0 if end == "solved" else num_vain + 1
-            if num_vain > _VAIN or (distance == 0.0 and end == "no step passes"):
-                raise NoProgress("no step of x lowers the maximum over y any more")
-            if distance > 0.5 * moved:
-                self._prox *= _SHRINK_PROX
-                self._y.pairs.clear()
-            if not self._prox > 1e-12:
-                raise NoProgress("y runs away however it is held: f has no maximum", "runs away")
-            goal = 0.1 * min(self._prox * distance, goal) if distance > 0.0 else 0.1 * goal
-            moved = distance
+            return self._begin(max(0.1 * self.tol, run.next_goal))
+        goal = run.next_goal
+        distance = norm_of(self._y.read() - self._center)
+        num_vain = 0 if end == "solved" else run.num_vain + 1
+        if num_vain > _VAIN or (distance == 0.0 and end == "no step passes"):
+            raise NoProgress("no step of x lowers the maximum over y any more")
+        if distance > 0.5 * run.moved:
+            self._prox *= _SHRINK_PROX
+            self._y.pairs.clear()
+        if not self._prox > 1e-12:
+            raise NoProgress("y runs away however it is held: f has no maximum", "runs away")
+        goal = 0.1 * min(self._prox * distance, goal) if distance > 0.0 else 0.1 * goal
+        new = self._begin(max(0.1 * self.tol, goal))
+        new.next_goal, new.moved, new.num_vain = goal, distance, num_vain
+        return new
 
-    def _descend(self, goal: float) -> "_Run":
-        """Lower the maximum over y until both norms are at most the goal; returns how it ended."""
-        x = self._x.read()
-        floor = 1e-2 * goal
-        at = self._maximize(self._y.read(), 0.1)
-        if at.end == "not finite":
-            raise FloatingPointError("f or its gradient is not finite at the start")
-        gradient = self._x_gradient()
-        norm = self._x.mapping_norm(x, gradient)
-        num_doubts = 0
-        path: list[tuple[float, float, int]] = []
-        for k in range(_MAX_OUTER if self._prox else 100 * _MAX_OUTER):
-            at, gradient, norm = self._tighten(x, at, gradient, norm, floor)
-            yield self._true_norms(at, norm)
-            path.append((at.value, max(norm, at.norm), self.counters.total_calls))
-            if at.end == "curves up" and self._prox:
-                raise NoProgress("f curves upwards in y", "curves up")
-            if at.end in ("runs away", "curves up") or (at.end == "stuck" and not self._prox):
-                return "y is stuck" if at.end == "stuck" else "y runs away"
-            if norm <= goal and at.norm <= goal:
-                return "solved"
-            if k % 5 == 0 and _crawls(path):
-                return "slow"
-            if norm_of(x) > self._far:
-                raise NoProgress("y could be maximized no further, and held it lets x run away")
-            found = self._search_x(x, at, gradient, max(self.theta * norm, floor), k)
-            if isinstance(found, _AtY):
-                self._x.write(x)
-                self._y.write(at.y)
-                return "y is stuck"
-            if found is None:
-                num_doubts += 1
-                if self._prox and norm <= goal:
-                    return "solved"  # by x; y is as accurate as rounding lets it be
-                slope = self._x.direction(x, gradient, k)[1]
-                if num_doubts > 1 and abs(slope) <= 10.0 * self._rounding * abs(at.value):
-                    raise NoProgress(
-                        "a step of x would change f by less than rounding does", "rounding"
-                    )
-                if num_doubts > _DOUBTS:
-                    return "no step passes"
-                self.theta *= 1e-2
-                floor = min(floor, self.theta * norm)
-                self._x.forget(gradient)
-                self._x.write(x)
-                at = self._maximize(at.y, max(floor, 1e-16))
-                gradient = self._x_gradient()
-                norm = self._x.mapping_norm(x, gradient)
-                continue
-            num_doubts = 0
+    def _descend(self, run: _Run) -> str:
+        """One step of x that lowers the maximum over y; returns how the descent ended, if it did.
+
+        The descent ends when both norms are at most the goal, or when there is no progress.
+        """
+        x, at, gradient, norm = run.x, run.at, run.gradient, run.norm
+        run.path.append((at.value, max(norm, at.norm), self.counters.total_calls))
+        if at.end == "curves up" and self._prox:
+            raise NoProgress("f curves upwards in y", "curves up")
+        if at.end in ("runs away", "curves up") or (at.end == "stuck" and not self._prox):
+            return "y is stuck" if at.end == "stuck" else "y runs away"
+        if norm <= run.goal and at.norm <= run.goal:
+            return "solved"
+        if run.num_steps % 5 == 0 and _crawls(run.path):
+            return "slow"
+        if norm_of(x) > self._far:
+            raise NoProgress("y could be maximized no further, and held it lets x run away")
+        found = self._search_x(x, at, gradient, max(self.theta * norm, run.floor), run.num_steps)
+        if isinstance(found, _AtY):
+            self._x.write(x)
+            self._y.write(at.y)
+            return "y is stuck"
+        if found is None:
+            run.num_doubts += 1
+            if self._prox and norm <= run.goal:
+                return "solved"  # by x; y is as accurate as rounding lets it be
+            slope = self._x.direction(x, gradient, run.num_steps)[1]
+            if run.num_doubts > 1 and abs(slope) <= 10.0 * self._rounding * abs(at.value):
+                raise NoProgress(
+                    "a step of x would change f by less than rounding does", "rounding"
+                )
+            if run.num_doubts > _DOUBTS:
+                return "no step passes"
+            self.theta *= 1e-2
+            run.floor = min(run.floor, self.theta * norm)
+            self._x.forget(gradient)
+            self._x.write(x)
+            run.at = self._maximize(at.y, max(run.floor, 1e-16))
+            run.gradient = self._x_gradient()
+            run.norm = self._x.mapping_norm(x, run.gradient)
+        else:
+            run.num_doubts = 0
             new, new_at = found
             new_gradient = self._x_gradient()
             new_norm = self._x.mapping_norm(new, new_gradient)
-            tight = self._tighten(new, new_at, new_gradient, new_norm, floor)
+            tight = self._tighten(new, new_at, new_gradient, new_norm, run.floor)
             self._x.learn(new - x, tight[1] - gradient, new, tight[1])
-            x, (at, gradient, norm) = new, tight
-        return "slow"
+            run.x, (run.at, run.gradient, run.norm) = new, tight
+        run.num_steps += 1
+        return "slow" if run.num_steps >= (1 if self._prox else 100) * _MAX_OUTER else ""
 
     def _tighten(
         self, x: Tensor, at: _AtY, gradient: Tensor, norm: float, floor: float
@@ -408,6 +464,14 @@ def _crawls(path: list[tuple[float, float, int]]) -> bool:
     values, norms = [value for value, _, _ in path], [norm for _, norm, _ in path]
     gain, recent = values[-1] - values[0], values[-1] - values[-1 - num_last]
     return recent <= _CRAWL * gain and min(norms[-num_last:]) > 0.5 * min(norms[:-num_last])
+
+
+def _rounding(like: Tensor) -> float:
+    """The relative error that f is assumed to have."""
+    error, kind = 500.0 * torch.finfo(like.dtype).eps, like.device.type
+    if like.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
+        return error
+    return max(error, 0.5 * torch.finfo(torch.get_autocast_dtype(kind)).eps)
 
 
 def _finite(value: float, gradient: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """One player of the nested quasi-Newton method: its flat vector, its set, its L-BFGS memory."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -148,6 +148,18 @@ class Side:
         self.pairs = Pairs(history)
         self.spectral = 1.0  # the step size of a projected gradient step, for sets that are no box
         self._reach = 1.0  # the length of a step without pairs: it doubles where f curves down
+        self._reduced = torch.empty(0)  # the gradient in the face, for sets that are no box
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was learned on the way; the tensors are not copied."""
+        own = {name: vars(self)[name] for name in ("spectral", "_reach", "_reduced")}
+        return {**own, "pairs": vars(self.pairs)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a saved state."""
+        own = {name: entry for name, entry in state_dict.items() if name != "pairs"}
+        vars(self).update(own)
+        vars(self.pairs).update(state_dict["pairs"])
 
     def read(self) -> Tensor:
         """Where the player is."""

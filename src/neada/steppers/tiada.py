@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_flags, check_number
 from neada.scalars import Scalar, divide, maximum
 from neada.sets import Set
 from neada.steppers.base import Closure
@@ -185,6 +185,7 @@ class TiAdaAdam(_TimeScales):
         for name, decay in zip(("betas[0]", "betas[1]"), betas, strict=True):
             check_number(name, decay, strict=False, below=1.0)
         check_choice("bias", bias, ("power", "sqrt"))
+        check_flags(amsgrad=amsgrad)
         self.betas = betas
         self.amsgrad = amsgrad
         self.bias = bias

@@ -46,6 +46,7 @@ class Option(NamedTuple):
         optional: Whether it may be None.
         choices: What a str may be; empty for anything.
         or_file: How a name ends that is none of the choices but the path of a file.
+        or_word: A word that may be given instead of a number.
         least: The smallest number that is allowed; None for at least 1, or anything above 0.
         most: The largest one.
     """
@@ -57,6 +58,7 @@ class Option(NamedTuple):
     optional: bool = False
     choices: Collection[str] = ()
     or_file: str | None = None
+    or_word: str | None = None
     least: float | None = None
     most: float | None = None
 
@@ -69,16 +71,20 @@ class Option(NamedTuple):
         """What somebody typed, checked; a sentence about it speaks of the flag."""
         value: Any = text
         with contextlib.suppress(ValueError):
-            if self.kind is tuple:
-                value = tuple(float(part) for part in text.split(",") if part.strip()) or text
-            else:
-                value = self.kind(text)
+            several = self.kind is tuple
+            value = tuple(map(float, text.split(","))) if several else self.kind(text)
         self._replace(name=self.flag).check(value)
         return value
 
     def check(self, value: object) -> None:
         """Raise ValueError, with a sentence, for what the field cannot be."""
         if value is None and self.optional:
+            return
+        if self.or_word is not None and isinstance(value, str):
+            if value != self.or_word:
+                raise ValueError(
+                    f"{self.name} must be a whole number or {self.or_word!r}, got {shown(value)}"
+                )
             return
         if self.choices:
             ending = isinstance(value, str) and self.or_file
@@ -121,11 +127,12 @@ def option(
     *,
     choices: Collection[str] = (),
     or_file: str | None = None,
+    or_word: str | None = None,
     least: float | None = None,
     most: float | None = None,
 ) -> Any:
     """A field of a config, see `Option`; what it may be is in its annotation too."""
-    facts = {"words": words, "choices": choices, "or_file": or_file}
+    facts = {"words": words, "choices": choices, "or_file": or_file, "or_word": or_word}
     return dataclasses.field(default=default, metadata={**facts, "least": least, "most": most})
 
 
@@ -138,7 +145,7 @@ def _option_of(field: "dataclasses.Field[Any]") -> Option:
     facts = dict(field.metadata)
     union = get_origin(field.type) in (Union, UnionType)
     kinds = get_args(field.type) if union else (field.type,)
-    (kind,) = (kind for kind in kinds if kind is not NoneType)
+    kind = kinds[0]
     if get_origin(kind) is Literal:
         facts["choices"], kind = get_args(kind), str
     kind = get_origin(kind) or kind
@@ -161,7 +168,6 @@ class DataOptions:
     )
     data_folder: str | None = option(None, "where the files of mnist or fashion-mnist are")
     data_seed: int = option(0, "seed of random data and splits", least=0)
-    download: bool = option(False, "allow to download missing data")
     model: str = option(
         "auto", "the network; auto is the usual one of the data", choices=("auto", *tables.MODELS)
     )
@@ -277,8 +283,12 @@ class EvaluationOptions:
     eval_eps: tuple[float, ...] = option((0.02, 0.05, 0.1), "sizes of the attacks", least=0)
     eval_norm: Literal["linf", "l2"] = option("linf", "the norm of the attacks")
     eval_clip: bool = option(True, "keep attacked inputs in the valid range of the data")
-    eval_samples: int | None = option(
-        1000, "samples of each part in evaluations; at the end all are looked at as well"
+    eval_samples: int | None = option(1000, "samples of each part of the data in evaluations")
+    final_samples: int | str | None = option(
+        None,
+        "samples of each part in one more evaluation at the end, a number or all (default: no such "
+        "evaluation)",
+        or_word="all",
     )
 
 
@@ -339,7 +349,7 @@ class TrainConfig(  # dataclasses list the fields of the last base first
         for known in _OPTIONS.values():
             value = getattr(self, known.name)
             known.check(value)
-            if value is not None and known.kind in (int, float):
+            if value not in (None, known.or_word) and known.kind in (int, float):
                 # Plain numbers, as JSON has them: not those of numpy.
                 object.__setattr__(self, known.name, known.kind(value))
         object.__setattr__(self, "eval_eps", tuple(map(float, self.eval_eps)))
@@ -376,6 +386,11 @@ class TrainConfig(  # dataclasses list the fields of the last base first
             raise ValueError(
                 "without a regularizer the worst mixture is a single group, so y moves once per "
                 "batch: use method='gdmax' with inner_steps=1, method='tiada', or regularizer='kl'"
+            )
+        if self.regularizer == "none" and self.strength != _OPTIONS["strength"].default:
+            raise ValueError(
+                f"strength={self.strength:g} is the factor of a regularizer, and there is none "
+                "with regularizer='none': leave it out"
             )
         if self.stop == "released" and self.per_sample:
             raise ValueError("stop='released' looks at the whole batch: leave out per_sample=True")

@@ -1,19 +1,21 @@
 """How good a model is: clean, attacked, and on its worst group."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from neada import attacks, devices, parallel, tables
 from neada.attacks.gradient import evaluating
+from neada.attacks.worst_case import Progress
 from neada.data import Dataset
 from neada.training.config import TrainConfig
 from neada.training.players import groups_of
 
-__all__ = ["Interrupted", "accuracy_names", "chunks", "evaluate", "evaluations"]
+__all__ = ["Chunks", "Interrupted", "accuracy_names", "evaluate", "evaluations"]
 
-_CHUNK = 1000
+_CHUNK_CPU, _CHUNK = 100, 1000
+"""Samples per batch on the CPU, where small batches are faster, and on other devices."""
 
 
 class Interrupted(Exception):  # noqa: N818 (a signal, not an error)
@@ -26,30 +28,32 @@ def evaluations(
     data: Dataset,
     at_end: bool,
     interrupted: Callable[[], bool] = lambda: False,
+    progress: Progress = lambda part, words: None,
 ) -> list[dict[str, float]]:
-    """What `evaluate` finds on the config's number of samples and, at the end, on all.
+    """Evaluate on ``config.eval_samples`` and, at the end, also on ``config.final_samples``.
 
-    So every curve is about the same samples from its first point to its last; how many there were
-    of the test set is said in ``eval_samples``.
+    Every curve is therefore about the same samples from its first point to its last. The result
+    ``eval_samples`` is the number of samples of the test set.
 
     Args:
         config: Which attack, which eps, how many samples.
         model: The network.
         data: What it was trained on.
-        at_end: Whether to look at all samples, too.
+        at_end: Whether this is the last evaluation of the run.
         interrupted: Asked between chunks whether to give up.
+        progress: Called with the part that is done, from 0 to 1, and a description.
 
     Raises:
         Interrupted: `interrupted` said so.
     """
-    parts = [len(targets) for part, (_, targets) in data.splits.items() if part != "train"]
-    few = config.eval_samples
-    sizes: list[int | None] = [few if few is not None and few < max(parts) else None]
-    if at_end and sizes != [None]:
-        sizes.append(None)
+    largest = max(len(targets) for part, (_, targets) in data.splits.items() if part != "train")
+    asked = [largest if config.eval_samples is None else config.eval_samples]
+    if at_end and config.final_samples is not None:
+        asked.append(largest if config.final_samples == "all" else int(config.final_samples))
+    sizes = list(dict.fromkeys(min(size, largest) for size in asked))
     return [
         {
-            **evaluate(config, model, data, size, interrupted),
+            **evaluate(config, model, data, size, interrupted, progress),
             "eval_samples": len(data.targets_test[:size]),
         }
         for size in sizes
@@ -62,6 +66,7 @@ def evaluate(
     data: Dataset,
     num_samples: int | None,
     interrupted: Callable[[], bool] = lambda: False,
+    progress: Progress = lambda part, words: None,
 ) -> dict[str, float]:
     """Accuracies on the test set and, where there is one, on the held-out part.
 
@@ -71,6 +76,7 @@ def evaluate(
         data: What it was trained on.
         num_samples: How many samples of each part to look at; None for all.
         interrupted: Asked between chunks whether to give up.
+        progress: Called with the part of a split that is done, from 0 to 1, and a description.
 
     Returns:
         ``test_clean``, ``test_0.05`` and so on, ``held_out_...`` likewise; with groups also
@@ -85,14 +91,15 @@ def evaluate(
     for part, (inputs, targets) in data.splits.items():
         if part == "train":
             continue
-        inputs, targets = inputs[own], targets[own]
-        num_seen, *num_right = _sums(
-            _num_right(config, model, data, inputs, targets, interrupted)
-        ).tolist()
+        batches = Chunks(inputs[own], targets[own], devices.of_module(model), interrupted)
+
+        def tell(share: float, words: str, part: str = part) -> None:
+            progress(share, f"{part} {words}")
+
+        num_seen, *num_right = _sums(_num_right(config, model, data, batches, tell)).tolist()
         found += [count / num_seen for count in num_right]
         if has_groups:
             groups = groups_of(data, part)
-            batches = chunks(inputs, targets, interrupted)
             counts = _sums(_by_group(model, batches, groups[own], int(groups.max()) + 1))
             sizes, right = counts[:, counts[0] > 0]
             found.append(float((right / sizes).min()))
@@ -114,44 +121,62 @@ def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
     return [f"{part}_{kind}" for part in parts for kind in kinds]
 
 
-def chunks(
-    inputs: Tensor, targets: Tensor, interrupted: Callable[[], bool] = lambda: False
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """A part of the data in batches that fit into memory.
+class Chunks:
+    """A part of the data in batches for evaluations.
 
     Args:
         inputs: All inputs.
         targets: All targets.
+        device: Where the model is; the size of the batches depends on it.
         interrupted: Asked before every batch whether to give up.
 
     Raises:
-        Interrupted: `interrupted` said so.
+        Interrupted: `interrupted` said so; raised by the iterator.
     """
-    for batch in zip(torch.split(inputs, _CHUNK), torch.split(targets, _CHUNK), strict=True):
-        if interrupted():
-            raise Interrupted
-        yield batch
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        device: torch.device,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        size = _CHUNK_CPU if device.type == "cpu" else _CHUNK
+        self.num_samples = len(inputs)
+        self._batches = list(
+            zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
+        )
+        self._interrupted = interrupted
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self._batches:
+            if self._interrupted():
+                raise Interrupted
+            yield batch
 
 
 def _num_right(
     config: TrainConfig,
     model: nn.Module,
     data: Dataset,
-    inputs: Tensor,
-    targets: Tensor,
-    interrupted: Callable[[], bool],
+    batches: Chunks,
+    progress: Progress,
 ) -> Tensor:
     """How many samples there are, and how many are right: clean, and at each eps."""
     levels = dict.fromkeys(config.eval_eps)
-    if len(inputs) == 0:  # more ranks than samples
+    if batches.num_samples == 0:  # more ranks than samples
         return torch.zeros(2 + len(levels), dtype=torch.int64)
     accuracy = attacks.robust_accuracy(
         model,
-        chunks(inputs, targets, interrupted),
+        batches,
         config.attack,
         config.eval_eps,
         norm=config.eval_norm,
         bounds=data.bounds if config.eval_clip else None,
+        progress=progress,
     )
     shares = [accuracy.clean, *accuracy.attacked.values()]
     num_samples = accuracy.num_samples
@@ -159,7 +184,7 @@ def _num_right(
 
 
 def _by_group(
-    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], groups: Tensor, num_groups: int
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], groups: Tensor, num_groups: int
 ) -> Tensor:
     """Two rows: how many samples every group has, and how many of them are right."""
     device = devices.of_module(model)

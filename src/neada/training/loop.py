@@ -18,7 +18,7 @@ from torch import nn
 from neada import data as datasets
 from neada import devices, models, parallel, tables
 from neada.attacks.gradient import evaluating
-from neada.checks import check_number, check_path, shown
+from neada.checks import check_flags, check_number, check_path, shown
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
@@ -48,6 +48,7 @@ def train(
     progress: bool | Callable[[Progress], None] = False,
     checkpoint_seconds: float = 60.0,
     tensorboard: bool = False,
+    download: bool = False,
 ) -> TrainResult:
     """Train a model robustly.
 
@@ -73,10 +74,13 @@ def train(
         overwrite: Replace the run in the folder.
         model: A network to train in place, instead of ``config.model``.
         data: A data set, instead of ``config.data``.
-        progress: True shows a progress bar on a terminal and in a notebook (the extra `cli`); a
-            function is called after every step.
+        progress: True shows a progress bar on a terminal and in a notebook (the extra `cli`), and
+            elsewhere writes a line to stderr every 30 seconds; a function is called after every
+            step.
         checkpoint_seconds: The time between checkpoints.
         tensorboard: Also write the metrics for TensorBoard (the extra `tensorboard`).
+        download: Whether ``config.data`` may be downloaded if it is missing, as in
+            `neada.data.load`. It is not part of the run: pass it again to resume.
 
     Returns:
         The model, the metrics, and how the run ended.
@@ -95,6 +99,7 @@ def train(
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
     check_number("checkpoint_seconds", checkpoint_seconds, most=math.inf)
+    check_flags(resume=resume, overwrite=overwrite, tensorboard=tensorboard)
     if folder is None and (resume or tensorboard):
         raise ValueError("resume and tensorboard require a run folder")
     folder = None if folder is None else check_path("folder", folder)
@@ -104,7 +109,7 @@ def train(
     with parallel.process_group(device), _threads(config.threads), contextlib.ExitStack() as held:
         own = {name: getattr(config, name) for name in OF_THE_MACHINE}
         config = replace(parallel.from_first(config), **own)
-        data = _load_on_first_rank_first(config) if data is None else data
+        data = _load_in_turn(config, download) if data is None else data
         model = make_model(config, data) if model is None else model
         model.to(device)
         run = RunFolder(folder) if folder is not None and parallel.rank() == 0 else None
@@ -118,10 +123,10 @@ def train(
             log = TensorBoardLog(run.path / "tensorboard", next_step)
             training.log = held.enter_context(contextlib.closing(log))
         interruption = held.enter_context(_listening(active=folder is not None))
-        if callable(progress):
-            return training.run(interruption, progress, checkpoint_seconds)
-        show = held.enter_context(progress_bar(progress and parallel.rank() == 0))
-        result = training.run(interruption, lambda at: show(at.part, at.words), checkpoint_seconds)
+        is_shown = not callable(progress) and progress and parallel.rank() == 0
+        show = held.enter_context(progress_bar(is_shown))
+        tell = progress if callable(progress) else lambda at: show(at.part, at.words)
+        result = training.run(interruption, tell, show, checkpoint_seconds)
         if result.status is TrainStatus.FINISHED:
             show(1.0, "done")
         return result
@@ -256,9 +261,17 @@ class _Training:
         self,
         interruption: "_Interruption",
         progress: Callable[[Progress], None],
+        show: Callable[[float, str], None],
         checkpoint_seconds: float,
     ) -> TrainResult:
-        """Train to the end, or until a signal arrives."""
+        """Train to the end, or until a signal arrives.
+
+        Args:
+            interruption: Whether a signal has arrived.
+            progress: Called after every step.
+            show: Called with the part that is done and a description during evaluations.
+            checkpoint_seconds: The time between checkpoints.
+        """
         first_part, began = self._part(), time.perf_counter()
         batches = self.batches.endless()
         try:
@@ -275,7 +288,7 @@ class _Training:
                 done = self.used_up or self._part() >= 1.0
                 at = (self.game.calls, self._share(self.first_length))
                 if done or self.evaluations_due.is_due(*at):
-                    found = self._evaluate(done, interruption, stopping)
+                    found = self._evaluate(done, interruption, stopping, show)
                     stopping = stopping or not found
                 elif self.rows_due.is_due(*at):
                     found = [{}]
@@ -338,16 +351,23 @@ class _Training:
         return [mean > 0.0 for mean in means[: len(flags)]]
 
     def _evaluate(
-        self, at_end: bool, interruption: "_Interruption", stopping: bool
+        self,
+        at_end: bool,
+        interruption: "_Interruption",
+        stopping: bool,
+        show: Callable[[float, str], None],
     ) -> list[dict[str, float]]:
         """Return accuracies; an empty list if a signal stopped the evaluation."""
 
         def interrupted() -> bool:
             return stopping or (interruption.received and not parallel.is_active())
 
+        def tell(share: float, words: str) -> None:
+            show(self._part(), f"evaluation: {words} {share:.0%}")
+
         try:
             with self._autocast():
-                found = evaluations(self.config, self.model, self.data, at_end, interrupted)
+                found = evaluations(self.config, self.model, self.data, at_end, interrupted, tell)
         except Interrupted:
             return []
         self.accuracy = found[-1]["test_clean"]
@@ -536,17 +556,17 @@ def _threads(num_threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _load_on_first_rank_first(config: TrainConfig) -> Dataset:
+def _load_in_turn(config: TrainConfig, download: bool) -> Dataset:
     """Load the data on rank 0, which may download them, and then on the other ranks."""
-    data = load_data(config) if parallel.rank() == 0 else None
+    data = load_data(config, download=download) if parallel.rank() == 0 else None
     parallel.from_first(None)
     return load_data(config) if data is None else data
 
 
-def load_data(config: TrainConfig) -> Dataset:
-    """Load the data of a configuration."""
+def load_data(config: TrainConfig, *, download: bool = False) -> Dataset:
+    """Load the data of a configuration; they are downloaded only if the caller allows it."""
     return datasets.load(
-        config.data, folder=config.data_folder, seed=config.data_seed, download=config.download
+        config.data, folder=config.data_folder, seed=config.data_seed, download=download
     )
 
 
@@ -589,6 +609,7 @@ def open_run(
     model: nn.Module | None = None,
     data: Dataset | None = None,
     device: str = "cpu",
+    download: bool = False,
 ) -> TrainedRun:
     """Open a folder that `train` wrote.
 
@@ -597,6 +618,7 @@ def open_run(
         model: The network to load the weights into, if `train` was called with one.
         data: The data, if `train` was called with some; or others with such inputs and classes.
         device: The device of the model, as in `TrainConfig`.
+        download: Whether the data of the run may be downloaded if they are missing.
 
     Raises:
         ValueError: The folder has no training run with a checkpoint, the weights do not fit the
@@ -614,7 +636,7 @@ def open_run(
     if checkpoint is None:
         raise ValueError(f"{folder} has no checkpoint yet: train first")
     state = checkpoint.state
-    data = load_data(config) if data is None else data
+    data = load_data(config, download=download) if data is None else data
     if data.fingerprint() != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
     model = make_model(config, data) if model is None else model
