@@ -17,9 +17,9 @@ SOURCE = Path(neada.__file__).parent
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
     {"lazy", "checks", "progress"},
-    {"files", "tables"},
+    {"tables"},
     {"scalars"},
-    {"tensors", "distributed", "devices", "folding"},
+    {"tensors", "distributed", "parallel", "devices", "folding"},
     {"sets", "stopping"},
     {"optim"},
     {"counters", "transactions"},
@@ -242,7 +242,7 @@ def test_importing_changes_nothing_and_brings_nothing_heavy() -> None:
 
 
 LIGHT = {
-    "import neada": ("import neada, neada.tables, neada.checks, neada.files", {"torch", "numpy"}),
+    "import neada": ("import neada, neada.tables, neada.checks, neada.runs", {"torch", "numpy"}),
     "help": ("from neada.cli import main; main(['--help'])", {"torch", "numpy"}),
     "help of train": ("from neada.cli import main; main(['train', '--help'])", {"torch", "numpy"}),
     "minimax": (

@@ -56,7 +56,6 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: train(TrainConfig(data="synthetic", device="gpu")), ValueError, "device"),
     # Options that do not fit each other.
     (lambda: TrainConfig(strength=2.0), ValueError, "strength"),
-    (lambda: TrainConfig(method="free", objective="group"), ValueError, "free"),
     (lambda: robust.GroupDRO(MODEL, LOSS, 3, adjustment=1.0), ValueError, "sizes"),
     (lambda: data.load("synthetic", test_fraction=0.5), ValueError, "test_fraction"),
     (lambda: train(CONFIG, resume=True), ValueError, "folder"),
