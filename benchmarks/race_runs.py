@@ -17,10 +17,8 @@ from race_loops import Adam15, FastAT, FreeAT, Inner, Loop, Released, Setting, j
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from neada import attacks, data, files, models, robust, tables
+from neada import attacks, data, models, robust, runs, tables
 from neada.inner import Counters
-from neada.training import TrainConfig
-from neada.training.players import make_game
 
 METRICS = {"fgsm": "FGSM", "clipped": "FGSM, clipped", "pgd": "PGD-20"}
 WINDOW = 3
@@ -352,14 +350,14 @@ def run_into(folder: Path | None, task: Task, name: str, seed: int) -> Curve:
     def keep(curve: Curve) -> None:
         about = {"loop": name, "seed": seed, "machine": pages.machine()}
         content = {**about, "task": dataclasses.asdict(task), **dataclasses.asdict(curve)}
-        files.write_json(path, content)
+        runs.write_json(path, content)
 
     return run(task, CONTESTANTS[name], seed, keep)
 
 
 def read(path: Path, task: Task) -> Curve:
     """A run from its file, if it is one of this task."""
-    content = files.read_json(path)
+    content = runs.read_json(path)
     for name in ("data", "model", "gamma", "eps", "batch_size", "eval_samples", "pgd_samples"):
         if content["task"][name] != getattr(task, name):
             raise SystemExit(
