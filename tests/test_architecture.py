@@ -189,7 +189,11 @@ def test_public_names_are_the_decided_ones() -> None:
     }
     assert set(neada.robust.__all__) == {
         *("WRM", "AdversarialTraining", "TRADES", "GroupDRO", "PerturbationStore", "certificate"),
-        *("Certificate", "RobustInfo", "Perturbed", "ShardedStore"),
+        *(
+            "Certificate",
+            "RobustInfo",
+            "Perturbed",
+        ),
     }
     assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)
     assert set(neada.optim.__all__) == {

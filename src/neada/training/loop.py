@@ -628,7 +628,7 @@ def open_run(
     run = RunFolder(folder)
     try:
         config = TrainConfig.from_dict(run.config())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} has no run: give a folder that `train` wrote") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder} has no training run: {error}") from None
@@ -644,8 +644,9 @@ def open_run(
         model.load_state_dict(state["model"])
     except RuntimeError as error:
         raise ValueError(
-            f"the weights in {folder} do not fit the model that its configuration and the data "
-            f"make ({error}): give the data and the model it was trained with"
-        ) from None
+            f"the weights in {folder} do not fit a model for {data.name} (inputs of shape "
+            f"{data.input_shape}, {data.num_classes} classes): give the data and the model of the "
+            "training"
+        ) from error
     model.to(devices.choose(device))
     return TrainedRun(config, data, model.eval(), state["complete"], folder)
