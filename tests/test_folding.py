@@ -10,7 +10,6 @@ from torch.nn.utils import parametrizations
 
 from neada import attacks, models, robust
 from neada.folding import folded
-from neada.inner import InnerOptions
 from neada.optim import AdGD
 from neada.stopping import FixedSteps
 
@@ -386,16 +385,15 @@ def test_inner_loops_find_the_same_inputs(kind: str, per_sample: bool) -> None:
     model, inputs, targets = batch()
     found = {}
     for fold in (True, False):
-        options = {
-            "y_optimizer": lambda params: AdGD(params, lr=0.1, rowwise=True, maximize=True),
-            "stopping": FixedSteps(5),
-            "per_sample": per_sample,
-            "inner": InnerOptions(fold=fold),
-        }
-        objective = (
-            robust.WRM(model, functional.cross_entropy, 1.3, **options)
-            if kind == "wrm"
-            else robust.AdversarialTraining(model, functional.cross_entropy, 0.1, **options)
+        adversary = robust.Adversary(
+            optimizer=lambda params: AdGD(params, lr=0.1, rowwise=True, maximize=True),
+            stopping=FixedSteps(5),
+            per_sample=per_sample,
+            fold=fold,
+        )
+        make = robust.WRM if kind == "wrm" else robust.AdversarialTraining
+        objective = make(
+            model, functional.cross_entropy, 1.3 if kind == "wrm" else 0.1, adversary=adversary
         )
         state = copy.deepcopy(model.state_dict())
         worst = objective.perturb(inputs, targets)
@@ -414,8 +412,7 @@ def test_statistics_of_the_batch_are_not_folded() -> None:
             copy.deepcopy(model),
             functional.cross_entropy,
             1.3,
-            batch_norm="batch",
-            inner=InnerOptions(fold=fold),
+            adversary=robust.Adversary(batch_norm="batch", fold=fold),
         ).perturb(inputs, targets)
         for fold in (True, False)
     ]
