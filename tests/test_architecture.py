@@ -19,10 +19,9 @@ LAYERS: list[set[str]] = [
     {"lazy", "checks", "progress"},
     {"tables"},
     {"scalars"},
-    {"tensors", "distributed", "parallel", "devices", "folding"},
+    {"tensors", "parallel", "devices", "folding"},
     {"sets", "stopping"},
     {"optim"},
-    {"counters", "transactions"},
     {"inner"},
     {"steppers"},
     {"testing"},
@@ -188,12 +187,8 @@ def test_public_names_are_the_decided_ones() -> None:
         *("Simplex", "Product"),
     }
     assert set(neada.robust.__all__) == {
-        *("WRM", "AdversarialTraining", "TRADES", "GroupDRO", "PerturbationStore", "certificate"),
-        *(
-            "Certificate",
-            "RobustInfo",
-            "Perturbed",
-        ),
+        *("WRM", "AdversarialTraining", "TRADES", "GroupDRO", "Adversary", "certificate"),
+        *("Certificate", "RobustInfo", "Perturbed"),
     }
     assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)
     assert set(neada.optim.__all__) == {

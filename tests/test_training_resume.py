@@ -431,7 +431,7 @@ def test_what_may_change_is_the_length_and_the_machine() -> None:
 
 # Ranks.
 
-ON_RANKS = ("wrm", "wrm, kept", "wrm, released", "tiada", "group", "group, tiada")
+ON_RANKS = ("wrm", "wrm, kept", "wrm, released", "group", "group, tiada")
 NOISY = ("wrm, batch statistics", "trades")
 
 
