@@ -47,8 +47,8 @@ def losses_by_hand(model: nn.Linear, inputs: Tensor, targets: Tensor) -> Any:
 @pytest.mark.parametrize("regularizer", ["kl", "chi2", None])
 def test_the_value_by_hand(regularizer: Any) -> None:
     model, (inputs, targets, groups) = network(), batch()
-    strength = {} if regularizer is None else {"strength": 0.7}
-    group = objective(model, regularizer=regularizer, adjustment=2.0, **strength)
+    strength = 0.7 if regularizer else 1.0
+    group = objective(model, regularizer=regularizer, strength=strength, adjustment=2.0)
     y = np.array([0.2, 0.5, 0.3])
     group.weights.data[:] = torch.from_numpy(y)
     losses = losses_by_hand(model, inputs, targets)
