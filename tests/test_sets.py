@@ -85,13 +85,11 @@ def test_nan_is_refused_and_nothing_is_changed(case):
         point[i].view(-1)[-1] = math.nan
         original = [tensor.clone() for tensor in point]
         for method in (case.set.project, case.set.project_, case.set.contains):
-            with pytest.raises(ValueError, match=rf"cannot project a point with NaN: tensor {i}"):
+            with pytest.raises(ValueError, match=rf"tensor {i} of the point.* NaN"):
                 method(point)
-        with pytest.raises(ValueError, match="cannot project a gradient with NaN"):
+        with pytest.raises(ValueError, match="of the gradient.* NaN"):
             case.set.gradient_mapping(draw(case, 3), point)
-        with pytest.raises(
-            ValueError, match="the gradient mapping and the linear gap need a finite"
-        ):
+        with pytest.raises(ValueError, match="of the point.* NaN"):
             case.set.gradient_mapping(point, draw(case, 3))
         assert all(map(torch.equal, map(torch.nan_to_num, point), map(torch.nan_to_num, original)))
 
@@ -105,7 +103,7 @@ def test_infinite_entries_are_clamped_by_elementwise_sets_and_refused_by_others(
         projected = case.set.project(point)
         assert everywhere(case.set.contains(projected)) and not joined(projected).isnan().any()
     else:
-        with pytest.raises(ValueError, match="cannot project a point with infinite entries"):
+        with pytest.raises(ValueError, match="infinite entries"):
             case.set.project_(point)
         assert same(point, original)
         assert not everywhere(case.set.contains(point))

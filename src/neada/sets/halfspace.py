@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neada.scalars import Flag, Scalar
+from neada.scalars import Flag
 from neada.sets.base import (
     Set,
     Values,
@@ -75,19 +75,6 @@ class HalfSpace(Set):
             return scaled.excess() <= scaled.rounding(tensors[0].dtype)
         distance = scaled.excess() * scaled.unit / float(torch.linalg.vector_norm(scaled.normal))
         return distance <= tol
-
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        tensors = [
-            torch.randn(t.shape, generator=generator, dtype=t.dtype, device=t.device) for t in like
-        ]
-        self._project_(tensors)
-        return tensors
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        return math.inf
-
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return self._mapping_by_projection(tensors, gradients)
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_values(self.normal, "normal", tensors)
