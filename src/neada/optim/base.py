@@ -15,7 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -35,6 +35,14 @@ Group = dict[str, Any]
 # torch's own method without its decorator, which keeps the compiler out of it and for that imports
 # all of torch._dynamo, sympy among it, when a process makes its first optimizer.
 _add_param_group = inspect.unwrap(Optimizer.add_param_group)
+
+
+class Common(TypedDict, total=False):
+    """The keyword arguments of every optimizer of one player."""
+
+    maximize: bool
+    constraint: Set | None
+    rowwise: bool
 
 
 class Active(NamedTuple):
@@ -85,8 +93,8 @@ class PlayerOptimizer(Optimizer):
         params: ParamsT,
         defaults: Group,
         *,
-        maximize: bool,
-        constraint: Set | None,
+        maximize: bool = False,
+        constraint: Set | None = None,
         rowwise: bool = False,
     ) -> None:
         common = {"maximize": maximize, "constraint": constraint, "rowwise": rowwise}
