@@ -305,7 +305,6 @@ def test_groups_are_routed() -> None:
     [
         ({"module": "mpl"}, ValueError, "there is no module 'mpl'; did you mean 'mlp'?"),
         ({"module": nn.Linear(4, 2)}, TypeError, "a function of .num_features, num_outputs. that"),
-        ({"module": lambda p, k: 3}, TypeError, "must return an nn.Module, not int"),
         ({"module": lambda p, k: nn.Linear(p, 1)}, ValueError, "must return .1, 2.: make it"),
         ({"objective": "wmr"}, ValueError, "did you mean 'wrm'?"),
         ({"gamma": 0.0}, ValueError, "gamma must be a number greater than 0"),

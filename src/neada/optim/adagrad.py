@@ -57,9 +57,6 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = (
-        "nothing (alpha = 1: the modulus and a bound on the gradient norm)"
-    )
     shared: ClassVar[tuple[str, ...]] = ("alpha", "v0", "average")
 
     def __init__(
@@ -139,7 +136,6 @@ class SCAdaNGD(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "the strong-convexity modulus"
     shared: ClassVar[tuple[str, ...]] = ("strong_convexity", "power")
 
     def __init__(

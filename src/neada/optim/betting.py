@@ -91,7 +91,6 @@ class KT(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "a bound on the gradient norm"
     shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "average")
 
     def __init__(
@@ -249,7 +248,6 @@ class CoinBetting(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (a bound on the gradient norm for the proof)"
     shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "curvature", "average")
 
     def __init__(

@@ -73,7 +73,6 @@ class LBFGS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values, which come with the gradients)"
     masks_rows: ClassVar[bool] = True
     shared: ClassVar[tuple[str, ...]] = ("lr", "history", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("scale",)

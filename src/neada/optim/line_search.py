@@ -142,7 +142,6 @@ class Backtracking(LineSearch):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values)"
     step_numbers: ClassVar[tuple[str, ...]] = ("step", "accepted")
     shared: ClassVar[tuple[str, ...]] = ("lr", "shrink", "grow", "maximize")
 
@@ -241,7 +240,6 @@ class StochasticLineSearch(LineSearch):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values)"
     shared: ClassVar[tuple[str, ...]] = (
         *("lr", "c", "shrink", "growth", "num_batches", "maximize"),
     )

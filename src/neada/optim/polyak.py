@@ -79,7 +79,6 @@ class Polyak(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "the optimal value"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "maximize")
 
     def __init__(
@@ -143,7 +142,6 @@ class SPS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "a bound on every sample's optimal value, a cap on the step"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "max_step", "growth", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
@@ -217,7 +215,6 @@ class DecSPS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "a bound on every sample's optimal value, a cap on the step"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "c0", "max_step", "maximize")
 
     def __init__(
@@ -287,7 +284,6 @@ class HazanKakade(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "any bound on the optimal value"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "epoch_steps", "maximize")
 
     def __init__(

@@ -94,7 +94,6 @@ class SPG(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values, which come with the gradients)"
     masks_rows: ClassVar[bool] = True
     shared: ClassVar[tuple[str, ...]] = ("lr", "first_move", "safeguard", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("first_step", "step")

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -18,7 +18,17 @@ __all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
 
 
 Closure = Callable[[], Tensor]
+Step = tuple[Tensor, Scalar, Scalar, str]
+"""The value, both squared norms, and why an inner loop stopped."""
 Groups = Sequence[tuple[Sequence[Tensor], Set | None]]
+
+
+class Sets(TypedDict, total=False):
+    """The keyword arguments of every stepper that owns its players."""
+
+    x_set: Set | None
+    y_set: Set | None
+    rowwise: bool
 
 
 class StepInfo(NamedTuple):
@@ -145,7 +155,7 @@ class Stepper(Counted, ABC):
         )
 
     @abstractmethod
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         """One step; returns the value, both squared norms, and why an inner loop stopped."""
 
     def evaluate(
