@@ -17,9 +17,9 @@ SOURCE = Path(neada.__file__).parent
 # own package. One line may hold several modules that do not import each other.
 LAYERS: list[set[str]] = [
     {"lazy", "checks", "progress"},
-    {"files", "tables"},
+    {"tables"},
     {"scalars"},
-    {"tensors", "parallel", "distributed", "devices", "folding"},
+    {"tensors", "parallel", "devices", "folding"},
     {"sets", "stopping"},
     {"optim"},
     {"inner"},
@@ -95,6 +95,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 FOREIGN = {
     *("_replace", "_asdict", "_processes", "_SubParsersAction", "_option_string_actions", "_exit"),
     *("_forward_hooks", "_forward_pre_hooks", "_autograd", "_compiled_call_impl", "_call_impl"),
+    *("_version", "_make_wrapper_subclass", "_top_saved_tensors_default_hooks"),
 }
 
 
@@ -240,7 +241,7 @@ def test_importing_changes_nothing_and_brings_nothing_heavy() -> None:
 
 
 LIGHT = {
-    "import neada": ("import neada, neada.tables, neada.checks, neada.files", {"torch", "numpy"}),
+    "import neada": ("import neada, neada.tables, neada.checks, neada.runs", {"torch", "numpy"}),
     "help": ("from neada.cli import main; main(['--help'])", {"torch", "numpy"}),
     "help of train": ("from neada.cli import main; main(['train', '--help'])", {"torch", "numpy"}),
     "minimax": (

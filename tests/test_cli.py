@@ -13,7 +13,7 @@ import pytest
 from neada import experiments
 from neada.cli import main
 from neada.cli.main import COMMANDS
-from neada.runs import Run
+from neada.runs import RunFolder
 
 
 def run_cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -123,14 +123,14 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert claims["experiments"]["quadratic"]["num_runs"] == 12
     folders = list((out / "quadratic" / "runs").iterdir())
-    before = {folder: Run(folder).metrics_file.stat().st_mtime_ns for folder in folders}
+    before = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
     (damaged, *_) = folders
     (damaged / "metrics.jsonl").write_text("rubbish", encoding="utf-8")
     again = run_cli("reproduce", "quadratic", "--out", str(out), "--json")
     assert again.returncode == 0
     assert json.loads(again.stdout) == json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert damaged.name in again.stderr
-    after = {folder: Run(folder).metrics_file.stat().st_mtime_ns for folder in folders}
+    after = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
     assert {folder for folder in folders if before[folder] != after[folder]} == {damaged}
     redrawn = run_cli("report", str(out))
     assert redrawn.returncode == 0
@@ -154,7 +154,7 @@ def test_a_broken_run_is_exit_code_1(
 ) -> None:
     module = experiments.make("quadratic")
 
-    def broken(config: object, run: Run, progress: object) -> None:
+    def broken(config: object, run: RunFolder, progress: object) -> None:
         raise RuntimeError("no luck")
 
     monkeypatch.setattr(module, "run", broken)

@@ -22,14 +22,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neada import data, files
+from neada import data
 from neada.cli import main
 from neada.data import DataError
 from neada.data import sources as mnist_module
 from neada.data.readers import read_idx
-from neada.files import DownloadError, download
-from neada.runs import Checkpoints, Run
-from neada.training.config import LENGTH
+from neada.runs import RunFolder
 
 IMAGES = bytes([0, 0, 8, 3, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(range(24))
 LABELS = bytes([0, 0, 8, 1, 0, 0, 0, 6]) + bytes([0, 1, 2, 3, 4, 9])
@@ -291,9 +289,9 @@ def test_a_download_fills_the_cache_once(mirror, cache, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("folder", "sentence"),
     [
-        ("missing", "server"),
+        ("missing", "404"),
         ("wrong", "wrong"),
-        ("broken", "broke"),
+        ("broken", "checksum"),
     ],
 )
 def test_a_failed_download_leaves_nothing(folder, sentence, mirror, cache, monkeypatch) -> None:
@@ -313,22 +311,20 @@ def test_only_this_command_allows_a_download(mirror, cache, monkeypatch, tmp_pat
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "download" not in config
 
-    # A run folder of an earlier version, or of somebody else, in which the field is true.
-    folder = Run(tmp_path / "run", may_change=LENGTH)
-    state = Checkpoints(folder.folder).load()
-    folder.write_config({**config, "download": True})
-    state["mark"]["config_sha256"] = folder.mark()["config_sha256"]
-    Checkpoints(folder.folder).save(state)
     shutil.rmtree(cache)
     opened: list[object] = []
     resume = ["train", "--out", run, "--resume", "-q"]
+    commands = (resume, [*resume, "--max-calls", "8"], ["attack", run], ["certify", run])
     with monkeypatch.context() as patch:
-        patch.setattr(files, "download", lambda *arguments: opened.append(arguments))
-        for command in (resume, [*resume, "--max-calls", "8"], ["attack", run], ["certify", run]):
+        patch.setattr(mnist_module, "_download", lambda *arguments: opened.append(arguments))
+        for command in commands:
             capsys.readouterr()
             assert main(command) == 2
             assert "--download" in capsys.readouterr().err
+        RunFolder(run).write_config({**config, "download": True})
+        assert {main(command) for command in commands} == {2}
     assert opened == []
+    RunFolder(run).write_config(config)
     assert main([*resume, "--download"]) == 0
     shutil.rmtree(cache)
     assert main(["attack", run, "--download"]) == 0
@@ -354,18 +350,16 @@ def test_an_interrupted_write_leaves_nothing(error, tmp_path, monkeypatch) -> No
     content = b"content"
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Response(content))
 
-    def fail(_) -> None:
+    def fail(*_) -> None:
         raise error
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "replace", fail)
     target = tmp_path / "folder" / "file"
     target.parent.mkdir()
     target.write_bytes(b"before")
-    expected = DownloadError if isinstance(error, OSError) else KeyboardInterrupt
-    with pytest.raises(expected) as caught:
-        download(["https://example.org/file"], target, hashlib.sha256(content).hexdigest())
-    if expected is DownloadError:
-        assert str(caught.value) == f"{target} cannot be written: No space left on device"
+    checksum = hashlib.sha256(content).hexdigest()
+    with pytest.raises(type(error)):
+        mnist_module._download(["https://example.org/file"], target, checksum)
     assert target.read_bytes() == b"before"
     assert list(target.parent.iterdir()) == [target]
 

@@ -13,17 +13,17 @@ from torch import nn
 
 from neada import data, models
 from neada.experiments import Record, mnist_dro, robust_training, synthetic_dro
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.training import TrainConfig
 
 SYNTHETIC, MNIST = synthetic_dro, mnist_dro
 
 
 def record_of(module: Any, config: Any, folder: Path) -> Record:
-    run = Run(folder)
+    run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
     module.run(config, run, lambda part: None)
-    run.seal()
+    run.finish()
     return Record(config, run.rows())
 
 
@@ -161,12 +161,12 @@ def tiny_training(**changes: Any) -> TrainConfig:
     return TrainConfig(data="synthetic", max_calls=30, stop="released", eval_eps=(0.5,), **changes)
 
 
-def rows_without_time(run: Run) -> list[dict[str, Any]]:
+def rows_without_time(run: RunFolder) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
 
 
 def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_path: Path) -> None:
-    whole, cut = Run(tmp_path / "whole"), Run(tmp_path / "cut")
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     config = tiny_training()
     for run in (whole, cut):
         run.start({})
@@ -188,7 +188,7 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_pat
 
 
 def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFolder(tmp_path)
     run.start({})
     config = tiny_training(
         method="gdmax", x_optimizer="sgd", y_optimizer="sgd", inner_steps=1, lr_x=1e30

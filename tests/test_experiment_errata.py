@@ -10,7 +10,7 @@ import torch
 from neada.experiments import Record, errata, errata_lemma, errata_methods, errata_regret
 from neada.experiments.regret import Learners
 from neada.optim import AdaptiveSGD
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.steppers import Simultaneous
 
 TINY = {
@@ -35,10 +35,10 @@ def records(tmp_path_factory) -> list[Record]:
     found = []
     for config in errata.configs("quick"):
         config = replace(config, size=TINY[config.erratum])
-        run = Run(folder / config.label)
+        run = RunFolder(folder / config.label)
         run.start(asdict(config))
         errata.run(config, run, lambda part: None)
-        run.seal()
+        run.finish()
         found.append(Record(config, run.rows()))
     return found
 

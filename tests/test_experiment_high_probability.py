@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from neada.experiments import Record, high_probability
-from neada.runs import Run
+from neada.runs import RunFolder
 
 
 def records_of(tmp_path, num_seeds: int, num_outer: int) -> list[Record]:
     records = []
     for config in high_probability.configs("quick", seeds=num_seeds):
         config = replace(config, num_outer=num_outer)
-        run = Run(tmp_path / config.label)
+        run = RunFolder(tmp_path / config.label)
         run.start(asdict(config))
         high_probability.run(config, run, lambda part: None)
-        run.seal()
+        run.finish()
         records.append(Record(config, run.rows()))
     return records
 

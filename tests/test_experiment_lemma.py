@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neada.experiments import Record, lemma
-from neada.runs import Run
+from neada.runs import RunFolder
 
 FAMILIES = ("adam", "amsgrad", "adagrad", "gda")
 
@@ -19,10 +19,10 @@ def small(family: str) -> lemma.Config:
 
 
 def recorded(config: lemma.Config, folder: Path) -> Record:
-    run = Run(folder / config.family)
+    run = RunFolder(folder / config.family)
     run.start(asdict(config))
     lemma.run(config, run, lambda part: None)
-    run.seal()
+    run.finish()
     return Record(config, run.rows())
 
 

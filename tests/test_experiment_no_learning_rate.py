@@ -13,15 +13,15 @@ from torch import nn
 
 from neada import data, models, optim, robust, stopping
 from neada.experiments import Claim, Record, no_learning_rate
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.training import TrainConfig, train
 
 
 def record_of(config: Any, folder: Path) -> Record:
-    run = Run(folder)
+    run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
     no_learning_rate.run(config, run, lambda part: None)
-    run.seal()
+    run.finish()
     return Record(config, run.rows())
 
 

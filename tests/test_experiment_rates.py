@@ -15,13 +15,13 @@ from torch.optim.optimizer import Optimizer
 from neada import NeAda, optim
 from neada.experiments import Claim, Record, deterministic_rate, rates, stochastic_rate, sublinear
 from neada.inner import InnerOptions
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.sets import Box
 from neada.stopping import InnerSteps
 
 
 def played(module: Any, config: Any, folder: Path) -> Record:
-    run = Run(folder)
+    run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
     module.run(config, run, lambda part: None)
     return Record(config, run.rows())

@@ -10,7 +10,7 @@ import pytest
 
 from neada import experiments, plots
 from neada.experiments import Record, run_folder
-from neada.runs import Run, write_json
+from neada.runs import RunFolder, write_json
 
 # How to shrink the configs of an experiment until one run takes a moment.
 TINY: dict[str, dict[str, Any]] = {
@@ -33,11 +33,11 @@ def records(name: str, out: Path, configs: list[Any]) -> list[Record]:
     experiment = experiments.make(name)
     found = []
     for config in configs:
-        run = Run(run_folder(out, name, config))
+        run = RunFolder(run_folder(out, name, config))
         run.start(dataclasses.asdict(config))
         experiment.run(config, run, lambda part: None)
-        run.seal()
-        assert run.trouble(dataclasses.asdict(config)) == ""
+        run.finish()
+        assert run.problem(dataclasses.asdict(config)) == ""
         found.append(Record(config, run.rows()))
     return found
 

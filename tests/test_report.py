@@ -9,9 +9,9 @@ import pytest
 
 from neada import experiments, report
 from neada.experiments import Claim
-from neada.files import write_json
 from neada.report import Section
 from neada.report.content import RunLine
+from neada.runs import write_json
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="300"><rect width="9"/></svg>'
 MARKUP = "\"></p></style><script>alert(1)</script><img src=x onerror='alert(1)'>"

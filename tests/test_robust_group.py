@@ -47,8 +47,8 @@ def losses_by_hand(model: nn.Linear, inputs: Tensor, targets: Tensor) -> Any:
 @pytest.mark.parametrize("regularizer", ["kl", "chi2", None])
 def test_the_value_by_hand(regularizer: Any) -> None:
     model, (inputs, targets, groups) = network(), batch()
-    strength = {} if regularizer is None else {"strength": 0.7}
-    group = objective(model, regularizer=regularizer, adjustment=2.0, **strength)
+    strength = 0.7 if regularizer else 1.0
+    group = objective(model, regularizer=regularizer, strength=strength, adjustment=2.0)
     y = np.array([0.2, 0.5, 0.3])
     group.weights.data[:] = torch.from_numpy(y)
     losses = losses_by_hand(model, inputs, targets)
@@ -58,7 +58,7 @@ def test_the_value_by_hand(regularizer: Any) -> None:
         "chi2": ((y - SHARES) ** 2 / SHARES).sum(),
         None: 0.0,
     }[regularizer]
-    expected = (y * (means + 2.0 / np.sqrt(SIZES))).sum() - 0.7 * divergence
+    expected = (y * (means + 2.0 / np.sqrt(SIZES))).sum() - strength * divergence
     value = group.closure(inputs, targets, groups)()
     np.testing.assert_allclose(value.item(), expected, rtol=1e-12)
     value.backward()
@@ -270,8 +270,8 @@ def test_a_resumed_run_is_the_same_bit_for_bit(regularizer: Any, rule: Any) -> N
     inputs, targets, groups = batch()
 
     def make() -> tuple[GroupDRO, torch.optim.Optimizer]:
-        strength = {} if regularizer is None else {"strength": 0.2}
-        group = objective(regularizer=regularizer, stopping=rule, **strength)
+        strength = 0.2 if regularizer else 1.0
+        group = objective(regularizer=regularizer, strength=strength, stopping=rule)
         return group, torch.optim.Adam(group.model.parameters(), lr=0.05)
 
     def run(group: GroupDRO, x_optimizer: torch.optim.Optimizer, steps: range) -> None:

@@ -316,7 +316,8 @@ def test_the_default_adversary_is_as_bad_as_pgd_with_ten_steps(trained: Any, whi
     ten = Adversary(stopping=FixedSteps(10))
     robust = TRADES(model, CE, EPS, bounds=(0.0, 1.0), adversary=ten)
     robust.generator = torch.Generator().manual_seed(2)
-    worst = robust.perturb(inputs, targets).inputs
+    # A single random start changes the ratio by up to 4 %.
+    worst = [robust.perturb(inputs, targets).inputs for _ in range(5)]
     with torch.no_grad():
-        ours, pgd = (divergence(model(inputs), model(there)).mean() for there in (worst, z))
-    assert ours > 0.97 * pgd
+        *ours, pgd = (divergence(model(inputs), model(there)).mean() for there in (*worst, z))
+    assert sum(ours) / len(ours) > 0.97 * pgd

@@ -4,7 +4,6 @@ Whatever depends on the kind of device is in this file, one function each.
 """
 
 import contextlib
-import copy
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,9 +18,7 @@ __all__ = [
     "choose",
     "compile_in_place",
     "descriptions",
-    "make_current",
     "of_module",
-    "on_cpu",
     "rng_state",
     "seeded",
     "set_rng_state",
@@ -87,12 +84,6 @@ def _knows_float64(device: torch.device) -> bool:
         return torch.ones(2, dtype=torch.float64, device=device).sum().item() == 2.0
     except (RuntimeError, TypeError):
         return False
-
-
-def make_current(device: torch.device) -> None:
-    """Let an accelerator be the one that torch means where none is named."""
-    if device.index is not None:
-        torch.accelerator.set_device_index(device.index)
 
 
 def descriptions() -> list[str]:
@@ -213,24 +204,3 @@ def _current(device: torch.device) -> Iterator[Any]:
     guard = getattr(module, "device", None)
     with contextlib.nullcontext() if guard is None else guard(device):
         yield module
-
-
-def on_cpu(state: Any) -> Any:
-    """The same state with all of its tensors on the processor.
-
-    Args:
-        state: Tensors in dictionaries, lists and tuples, and what else there is.
-
-    Example:
-        >>> on_cpu({"weight": [torch.ones(1)], "t": 3})
-        {'weight': [tensor([1.])], 't': 3}
-    """
-    if isinstance(state, Tensor):
-        return state.cpu()
-    if isinstance(state, dict):
-        moved = copy.copy(state)  # with the notes on versions that a module's state carries
-        moved.update((key, on_cpu(value)) for key, value in state.items())
-        return moved
-    if isinstance(state, list | tuple):
-        return type(state)(on_cpu(value) for value in state)
-    return state

@@ -69,8 +69,8 @@ def agree(number: float, weight: float = 1.0) -> float:
         return number
     sums = torch.tensor([number * weight, weight], dtype=torch.float64, device=_device())
     dist.all_reduce(sums)
-    total, weights = map(float, sums)
-    return total / weights
+    total, weights = sums.tolist()
+    return float(total / weights)
 
 
 def average_(tensors: Sequence[Tensor]) -> None:
@@ -121,9 +121,9 @@ def gather_rows(tensor: Tensor) -> Tensor:
     if not is_active():
         return tensor
     tensor = tensor.detach().to(_device()).contiguous()
-    found = tensor.new_empty((dist.get_world_size() * len(tensor), *tensor.shape[1:]))
-    dist.all_gather_into_tensor(found, tensor)
-    return found
+    found = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, tensor)
+    return torch.cat(found)
 
 
 def from_first(thing: Thing) -> Thing:

@@ -1,498 +1,574 @@
-"""The run folder: config, environment, metrics, checkpoints; whole or not there."""
+"""The run folder: configuration, metrics, checkpoints and result of one run.
 
-import errno
-import fnmatch
+==================  ===============================================================================
+config.json         The configuration.
+environment.json    Versions, threads and devices of the process that started the run.
+metrics.jsonl       One JSON object per row.
+checkpoint/         The last two checkpoints: ``00000007.safetensors`` has the tensors,
+                    ``00000007.json`` everything else and the checksums of both.
+result.json         Written when the run is complete.
+==================  ===============================================================================
+
+Files are written to a temporary file and renamed, so a crash leaves the old file or the new one,
+and neither hard links nor symbolic links to a file are written through. Nothing is pickled.
+
+NaN and infinity are the strings "nan", "inf" and "-inf" in JSON files.
+"""
+
+import contextlib
 import hashlib
 import importlib.metadata
-import io
 import json
+import math
 import os
-import pickletools
 import platform
 import re
 import time
 import warnings
-import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
-from neada import devices
-from neada.checks import check_number
-from neada.files import (
-    FolderInUse,
-    append_lines,
-    decode,
-    draft_pattern,
-    drafts,
-    encode,
-    locked,
-    read_json,
-    read_lines,
-    remove_drafts,
-    replacing,
-    sha256,
-    sync,
-    write_json,
-)
+if TYPE_CHECKING:  # the command line imports this module without torch
+    from torch import Tensor
 
 __all__ = [
-    "FILES",
-    "Checkpoints",
-    "FolderInUse",
-    "Run",
-    "check_files",
+    "Checkpoint",
+    "RunFolder",
+    "atomic_write",
     "encode",
     "environment",
     "launched_by",
     "locked",
     "read_json",
-    "remove_drafts",
+    "remove_temporary_files",
     "write_json",
 ]
 
-
-FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json", "checkpoint-*.pt")
-"""The names of the files in a run folder, as glob patterns."""
+_FORMAT = 1
+_FILES = ("config.json", "environment.json", "metrics.jsonl", "result.json")
+_CHECKPOINT_FILE = re.compile(r"(\d{8})\.(json|safetensors)")
 _PACKAGES = ("neada", "torch", "numpy", "matplotlib", "scikit-learn", "mlxtend", "tqdm")
+_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+# Files.
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces `path` at the end of the block.
+
+    The content is on disk before the file is renamed. If the block raises, `path` is unchanged and
+    the temporary file is removed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.neada-tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove the temporary files that killed processes left; the caller holds the lock."""
+    for left in folder.glob(f".*.{8 * '[0-9a-f]'}.neada-tmp"):
+        left.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is created if it does not exist.
+
+    The lock is released when the process ends, in whatever way. The lock file is not removed.
+
+    Raises:
+        ValueError: Another process holds the lock.
+    """
+    import filelock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".neada-lock")
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        raise ValueError(
+            f"{folder} is in use by another process: wait until it has ended, or use another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically; NaN and infinity become strings."""
+    with atomic_write(path) as file:
+        file.write(json.dumps(encode(content), indent=2, allow_nan=False).encode() + b"\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a file that `write_json` wrote.
+
+    Raises:
+        ValueError: The file does not contain JSON.
+    """
+    try:
+        return decode(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def encode(content: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by strings.
+
+    Example:
+        >>> encode({"a": (1.0, float("inf"))})
+        {'a': [1.0, 'inf']}
+    """
+    if isinstance(content, dict):
+        return {key: encode(entry) for key, entry in content.items()}
+    if isinstance(content, list | tuple):
+        return [encode(entry) for entry in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return str(float(content))
+    return content
+
+
+def decode(content: Any) -> Any:
+    """Undo `encode`; tuples remain lists."""
+    if isinstance(content, dict):
+        return {key: decode(entry) for key, entry in content.items()}
+    if isinstance(content, list):
+        return [decode(entry) for entry in content]
+    return _NON_FINITE.get(content, content) if isinstance(content, str) else content
+
+
+# The run folder.
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint that has been read.
+
+    Attributes:
+        number: Its number, from 1.
+        num_rows: The number of rows in the metrics when it was saved.
+        state: The state, as it was passed to `RunFolder.save_checkpoint`.
+    """
+
+    number: int
+    num_rows: int
+    state: dict[str, Any]
+
+
+class RunFolder:
+    """A folder that holds one run. The writer must hold `locked(run.path)`.
+
+    Args:
+        path: The folder, which may not exist yet.
+
+    Example:
+        >>> import tempfile, torch
+        >>> run = RunFolder(Path(tempfile.mkdtemp()) / "first")
+        >>> with locked(run.path):
+        ...     run.start({"lr": 0.1})
+        ...     run.append([{"calls": 2, "loss": float("inf")}])
+        ...     run.save_checkpoint({"model": {"weight": torch.ones(2)}, "step": 1})
+        ...     run.finish()
+        >>> run.rows()
+        [{'calls': 2, 'loss': inf}]
+        >>> next(run.checkpoints()).state["model"]["weight"]
+        tensor([1., 1.])
+        >>> run.problem({"lr": 0.1}), run.problem({"lr": 0.2})
+        ('', 'it has another configuration')
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._num_rows = 0
+        self._kept: list[int] = []
+        self._started = time.perf_counter()
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def exists(self) -> bool:
+        """Whether the folder holds a run."""
+        return (self.path / "config.json").exists()
+
+    def start(self, config: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        """Start a new run.
+
+        Args:
+            config: The configuration, plain values.
+            overwrite: Remove the files of the run that the folder holds.
+
+        Raises:
+            FileExistsError: The folder holds a run, or a part of one.
+            ValueError: The folder has a file that is not part of a run and would be replaced.
+        """
+        self.check_kinds()
+        self._check_replaceable(overwrite)
+        self.path.mkdir(parents=True, exist_ok=True)
+        remove_temporary_files(self.path)
+        write_json(self.path / "environment.json", environment())  # marks the folder
+        for name in ("config.json", "result.json", "metrics.jsonl"):
+            (self.path / name).unlink(missing_ok=True)
+        self._kept, self._num_rows, self._started = [], 0, time.perf_counter()
+        self._remove_other_checkpoints()
+        self._write_rows([])
+        self.write_config(config)
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue the run after a checkpoint; later checkpoints and rows are removed.
+
+        Args:
+            checkpoint: One of `checkpoints()`.
+
+        Raises:
+            ValueError: Rows are missing, or the folder has a file that cannot be replaced.
+        """
+        self.check_kinds()
+        lines = self._lines()
+        if len(lines) < checkpoint.num_rows:
+            raise ValueError(
+                f"{self.path / 'metrics.jsonl'} has {len(lines)} rows, but the checkpoint was "
+                f"saved after {checkpoint.num_rows}: restore the file, or start a new run"
+            )
+        remove_temporary_files(self.path)
+        (self.path / "result.json").unlink(missing_ok=True)
+        older = [number for number in self._checkpoint_numbers() if number < checkpoint.number]
+        self._kept = [*older, checkpoint.number][-2:]
+        self._remove_other_checkpoints()
+        self._write_rows(lines[: checkpoint.num_rows])
+
+    def check_kinds(self) -> None:
+        """Raise ValueError if something else is in the place of a file or folder of the run."""
+        for name in _FILES:
+            if (self.path / name).exists() and not (self.path / name).is_file():
+                raise ValueError(f"{self.path / name} is not a file: remove it")
+        folder = self._checkpoint_folder
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise ValueError(f"{folder} is not a folder: remove it")
+
+    def config(self) -> dict[str, Any]:
+        """The configuration."""
+        return self._read_object("config.json")
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Replace the configuration."""
+        write_json(self.path / "config.json", dict(config))
+
+    def environment(self) -> dict[str, Any]:
+        """Versions, threads and devices of the process that started the run."""
+        return self._read_object("environment.json")
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to the metrics."""
+        lines = [json.dumps(encode(row), allow_nan=False).encode() for row in rows]
+        path = self.path / "metrics.jsonl"
+        if path.is_symlink() or path.stat().st_nlink > 1:
+            self._write_rows(self._lines())
+        with path.open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        self._num_rows += len(lines)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics.
+
+        Raises:
+            ValueError: A line is not a JSON object.
+        """
+        try:
+            rows = [decode(json.loads(line)) for line in self._lines()]
+        except ValueError as error:
+            raise ValueError(f"{self.path / 'metrics.jsonl'} is damaged: {error}") from error
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"{self.path / 'metrics.jsonl'} has a line that is not an object")
+        return rows
+
+    def finish(self, seconds: float | None = None) -> None:
+        """Write `result.json`, which marks the run as complete.
+
+        Args:
+            seconds: The duration of the run; None for the time since `start`.
+        """
+        seconds = time.perf_counter() - self._started if seconds is None else seconds
+        facts = {"seconds": round(seconds, 3), "metrics_sha256": self._metrics_sha256()}
+        write_json(self.path / "result.json", facts)
+
+    def result(self) -> dict[str, Any]:
+        """The content of `result.json`: the duration in seconds, and a checksum of the metrics."""
+        return self._read_object("result.json")
+
+    def problem(self, config: Mapping[str, Any]) -> str:
+        """Return why the folder is not a complete run of this configuration; "" if it is."""
+        try:
+            self.check_kinds()
+            if self.config() != decode(encode(dict(config))):
+                return "it has another configuration"
+            if self.result().get("metrics_sha256") != self._metrics_sha256():
+                return "metrics.jsonl was changed"
+        except FileNotFoundError as error:
+            return f"{Path(error.filename).name} is missing"
+        except (OSError, ValueError) as error:
+            return str(error)
+        return ""
+
+    # Checkpoints.
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Save a checkpoint; the previous one is kept and older ones are removed.
+
+        Args:
+            state: Tensors, numbers, strings, booleans and None in dictionaries, lists and tuples.
+
+        Raises:
+            OSError: It could not be written; the previous checkpoints are unchanged.
+        """
+        import safetensors.torch
+
+        numbers = self._checkpoint_numbers()
+        number = numbers[-1] + 1 if numbers else 1
+        tensors: dict[str, Tensor] = {}
+        tree = _Packer(tensors).pack(state, "")
+        with (self.path / "metrics.jsonl").open("rb") as rows:
+            os.fsync(rows.fileno())
+        self._checkpoint_folder.mkdir(exist_ok=True)
+        with atomic_write(self._checkpoint_file(number, "safetensors")) as file:
+            content = safetensors.torch.save(tensors)
+            file.write(content)
+        facts = {
+            "format": _FORMAT,
+            "number": number,
+            "num_rows": self._num_rows,
+            "tensors_sha256": hashlib.sha256(content).hexdigest(),
+            "state": tree,
+        }
+        write_json(self._checkpoint_file(number, "json"), {**facts, "sha256": _sha256(facts)})
+        self._kept = [*self._kept, number][-2:]
+        self._remove_other_checkpoints()
+
+    def checkpoints(self) -> Iterator[Checkpoint]:
+        """Read the checkpoints, newest first; a damaged one is skipped with a warning.
+
+        Raises:
+            ValueError: No checkpoint is intact, or one has another format.
+        """
+        numbers, num_intact = self._checkpoint_numbers(), 0
+        for number in reversed(numbers):
+            checkpoint = self._read_checkpoint(number)
+            if checkpoint is None:
+                path = self._checkpoint_file(number, "json")
+                warnings.warn(f"{path} or its tensors are damaged: it is skipped", stacklevel=2)
+                continue
+            num_intact += 1
+            yield checkpoint
+        if numbers and not num_intact:
+            raise ValueError(f"{self._checkpoint_folder} has no intact checkpoint: start a new run")
+
+    def _read_checkpoint(self, number: int) -> Checkpoint | None:
+        """Read a checkpoint; None if its content does not have the checksums."""
+        import safetensors.torch
+
+        try:
+            facts = json.loads(self._checkpoint_file(number, "json").read_bytes())
+            checksum = facts.pop("sha256")
+            if checksum != _sha256(facts) or facts["number"] != number:
+                return None
+            if facts["format"] == _FORMAT:
+                content = self._checkpoint_file(number, "safetensors").read_bytes()
+                if hashlib.sha256(content).hexdigest() != facts["tensors_sha256"]:
+                    return None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
+        if facts["format"] != _FORMAT:
+            raise ValueError(
+                f"{self._checkpoint_file(number, 'json')} has format {facts['format']}, but this "
+                f"version of neada reads format {_FORMAT}: use the version that wrote it"
+            )
+        state = _unpack(facts["state"], safetensors.torch.load(content))
+        return Checkpoint(number, facts["num_rows"], state)
+
+    @property
+    def _checkpoint_folder(self) -> Path:
+        return self.path / "checkpoint"
+
+    def _checkpoint_file(self, number: int, suffix: str) -> Path:
+        return self._checkpoint_folder / f"{number:08d}.{suffix}"
+
+    def _checkpoint_numbers(self) -> list[int]:
+        """The numbers of the checkpoints; the JSON file is written last."""
+        return sorted(int(path.stem) for path in self._checkpoint_files() if path.suffix == ".json")
+
+    def _checkpoint_files(self) -> list[Path]:
+        if not self._checkpoint_folder.is_dir():
+            return []
+        return [p for p in self._checkpoint_folder.iterdir() if _CHECKPOINT_FILE.fullmatch(p.name)]
+
+    def _remove_other_checkpoints(self) -> None:
+        remove_temporary_files(self._checkpoint_folder)
+        for path in sorted(self._checkpoint_files()):  # the JSON file first
+            if int(path.stem) not in self._kept:
+                path.unlink()
+
+    # Metrics.
+
+    def _lines(self) -> list[bytes]:
+        return (self.path / "metrics.jsonl").read_bytes().splitlines()
+
+    def _write_rows(self, lines: Sequence[bytes]) -> None:
+        with atomic_write(self.path / "metrics.jsonl") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        self._num_rows = len(lines)
+
+    def _metrics_sha256(self) -> str:
+        return hashlib.sha256((self.path / "metrics.jsonl").read_bytes()).hexdigest()
+
+    def _read_object(self, name: str) -> dict[str, Any]:
+        content = read_json(self.path / name)
+        if not isinstance(content, dict):
+            raise ValueError(f"{self.path / name} is not a JSON object")
+        return content
+
+    def _check_replaceable(self, overwrite: bool) -> None:
+        own = [self.path / name for name in _FILES]
+        found = [path for path in own if path.exists() and path.stat().st_size > 0]
+        found += self._checkpoint_files()
+        if not found:
+            return
+        try:
+            is_run = {"threads", "packages"} <= self.environment().keys()
+        except (OSError, ValueError):
+            is_run = False
+        if not is_run:
+            raise ValueError(f"{found[0]} is not part of a run: move it, or use another folder")
+        if not overwrite and [path.name for path in found] != ["environment.json"]:
+            raise FileExistsError(
+                f"{self.path} already holds a run: resume it, overwrite it, or use another folder"
+            )
+
+
+# The content of a checkpoint. Values that JSON does not have are objects with one key: "$tensor",
+# "$tuple", "$dict" (for keys that are not strings) or "$float" (for NaN and infinity).
+
+
+class _Packer:
+    """Splits a state into JSON and named tensors.
+
+    Args:
+        tensors: Receives the tensors, on the CPU and contiguous. Tied tensors are stored once.
+    """
+
+    def __init__(self, tensors: "dict[str, Tensor]") -> None:
+        self._tensors = tensors
+        self._names: dict[Any, str] = {}
+        self._storages: set[int] = set()
+
+    def pack(self, value: Any, name: str) -> Any:
+        from torch import Tensor
+
+        if isinstance(value, Tensor):
+            return self._pack_tensor(value, name)
+        if isinstance(value, Mapping):
+            packed = {k: self.pack(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()}
+            if all(isinstance(key, str) and not key.startswith("$") for key in packed):
+                return packed
+            return {"$dict": [[self.pack(key, name), entry] for key, entry in packed.items()]}
+        if isinstance(value, list | tuple):
+            entries = [self.pack(entry, f"{name}.{i}") for i, entry in enumerate(value)]
+            return {"$tuple": entries} if isinstance(value, tuple) else entries
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"$float": str(float(value))}
+        return value
+
+    def _pack_tensor(self, tensor: "Tensor", name: str) -> dict[str, Any]:
+        import torch
+
+        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if key not in self._names:
+            while name in self._tensors:
+                name += "_"
+            self._names[key] = name
+            own = tensor.detach().cpu().contiguous()
+            storage = own.untyped_storage().data_ptr()
+            self._tensors[name] = own.clone() if storage in self._storages else own
+            self._storages.add(storage)
+        stored = self._tensors[self._names[key]]
+        stride = torch.empty_like(tensor, device="meta").stride()  # contiguous if tensor has gaps
+        layout = {} if stride == stored.stride() else {"stride": list(stride)}
+        return {"$tensor": self._names[key], **layout}
+
+
+def _unpack(value: Any, tensors: "Mapping[str, Tensor]") -> Any:
+    """Undo `_Packer.pack`."""
+    import torch
+
+    if isinstance(value, list):
+        return [_unpack(entry, tensors) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tensor" in value:
+        stored = tensors[value["$tensor"]]
+        if "stride" not in value:
+            return stored
+        laid_out = torch.empty_strided(stored.shape, value["stride"], dtype=stored.dtype)
+        return laid_out.copy_(stored)
+    if "$tuple" in value:
+        return tuple(_unpack(entry, tensors) for entry in value["$tuple"])
+    if "$dict" in value:
+        return {_unpack(key, tensors): _unpack(entry, tensors) for key, entry in value["$dict"]}
+    if "$float" in value:
+        return float(value["$float"])
+    return {key: _unpack(entry, tensors) for key, entry in value.items()}
+
+
+def _sha256(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, allow_nan=False).encode()).hexdigest()
+
+
+# The environment.
 
 
 def environment() -> dict[str, Any]:
-    """Versions, threads and devices of this process, as plain JSON.
+    """Return versions, threads and devices of this process.
 
     Example:
         >>> environment()["threads"] >= 1
         True
     """
+    import torch
+
+    from neada import devices
+
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    launch = launched_by()
     return {
-        **({} if (launch := launched_by()) is None else {"launch": launch}),
+        **({} if launch is None else {"launch": launch}),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "devices": devices.descriptions(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "packages": found,
     }
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def launched_by() -> str | None:
-    """The torchrun that started this process, which also starts it again; None without one."""
+    """Identify the `torchrun` that started this process, and restarts it; None without one."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
-
-
-_NAME = re.compile(r"checkpoint-(\d{8})-([0-9a-f]{16})\.pt")
-_FORMAT = 2
-"""Of a checkpoint's content; raised when older content can no longer be read."""
-
-
-class Checkpoints:
-    """The checkpoints in a folder: written atomically, numbered, with a checksum in their names.
-
-    A checkpoint is on disk before it gets its name, and those before it are removed only then, so
-    that a crash, or a full disk, leaves the ones that were there. States are tensors, numbers,
-    strings and None in dictionaries and lists: they are read with ``weights_only=True``, which
-    runs no code from the file, and ``torch.load`` reads them as well. The key "format" has the
-    format number of the content.
-
-    Args:
-        folder: Where they are; it must exist when one is saved.
-        num_kept: How many to keep.
-
-    Example:
-        >>> import tempfile
-        >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
-        >>> for t in range(5):
-        ...     path = checkpoints.save({"t": t, "weight": torch.ones(2)})
-        >>> len(checkpoints.paths()), checkpoints.load()["t"]
-        (2, 4)
-    """
-
-    def __init__(self, folder: Path, num_kept: int = 2) -> None:
-        check_number("num_kept", num_kept, above=1, strict=False, whole=True)
-        self.folder = Path(folder)
-        self.num_kept = num_kept
-        self._whole: list[Path] = []
-
-    def paths(self) -> list[Path]:
-        """The checkpoints, oldest first, whole or not."""
-        try:
-            return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
-        except FileNotFoundError:
-            return []
-
-    def save(self, state: Mapping[str, Any]) -> Path:
-        """Write a checkpoint; only then are older ones removed.
-
-        Raises:
-            ValueError: The state has a "format" of its own.
-            OSError: It could not be written, because the disk is full for example; the
-                checkpoints that were there still are.
-        """
-        if "format" in state:
-            raise ValueError('"format" is the checkpoint\'s own key: name this part differently')
-        content = io.BytesIO()
-        torch.save({"format": _FORMAT, **state}, content)
-        known = self.paths()
-        number = _number(known[-1]) + 1 if known else 1
-        path = self.folder / f"checkpoint-{number:08d}-{_checksum(content.getbuffer())}.pt"
-        try:
-            with replacing(path) as file:
-                file.write(content.getbuffer())
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                sentence = "the disk is full, so there is no new checkpoint; free some space and"
-                raise OSError(errno.ENOSPC, f"{sentence} resume", str(path)) from error
-            raise
-        self._whole = [*self._whole, path][-self.num_kept :]
-        self._tidy(keep=set(self._whole))
-        return path
-
-    def load(self) -> dict[str, Any] | None:
-        """The state of the newest checkpoint that is whole; None if there is none at all.
-
-        A damaged one is passed over with a warning.
-
-        Raises:
-            ValueError: There are checkpoints, but none is whole, or it has another format.
-        """
-        for path, state in self.states():
-            self._whole = [path]
-            return state
-        return None
-
-    def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """The checkpoints that are whole with their states, newest first.
-
-        A damaged one is passed over with a warning.
-
-        Raises:
-            ValueError: There are checkpoints, but none is whole, or one has another format.
-        """
-        paths, num_whole = self.paths(), 0
-        for path in reversed(paths):
-            state = _read(path)
-            if state is None:
-                instead = "" if path == paths[0] else "; the checkpoint before it is used"
-                warnings.warn(f"{path} is damaged{instead}", stacklevel=2)
-                continue
-            _check_format(path, state.pop("format", None))
-            num_whole += 1
-            yield path, state
-        if paths and not num_whole:
-            raise ValueError(f"no checkpoint in {self.folder} is whole: start again")
-
-    def go_on_from(self, path: Path) -> None:
-        """Keep this checkpoint and those before it; later ones are removed."""
-        self._whole = [path]
-        self._tidy(keep={each for each in self.paths() if each <= path})
-
-    def clear(self) -> None:
-        """Remove all checkpoints."""
-        self._whole = []
-        self._tidy(keep=set())
-
-    def _tidy(self, keep: set[Path]) -> None:
-        """Remove other checkpoints, and what a process that was killed left half-written."""
-        for path in (*self.paths(), *drafts(self.folder, "checkpoint-*")):
-            if path not in keep and not path.is_dir():
-                path.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """A checkpoint's state; None if the file is not what was written."""
-    name = _NAME.fullmatch(path.name)
-    content = path.read_bytes() if path.is_file() else b""
-    if name is None or _checksum(content) != name[2]:
-        return None
-    try:
-        if not _is_bounded(content):
-            return None
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:  # torch raises a dozen kinds for content it does not accept
-        return None
-    return state if isinstance(state, dict) else None
-
-
-def _is_bounded(content: bytes) -> bool:
-    """Whether what is in a file takes no more memory than the file: nothing is packed.
-
-    ``weights_only`` lets a pickle make a `bytearray` of any length, which `save` never does.
-    """
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = archive.infolist()
-        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            return False
-        if sum(member.file_size for member in members) > len(content):
-            return False
-        pickles = [archive.read(each) for each in members if each.filename.endswith(".pkl")]
-    names = (
-        str(arg)
-        for each in pickles
-        for code, arg, _ in pickletools.genops(each)
-        if code.name == "GLOBAL"
-    )
-    return not any(name.endswith(" bytearray") for name in names)
-
-
-def _check_format(path: Path, found: object) -> None:
-    if type(found) is int and found == _FORMAT:
-        return
-    if isinstance(found, int) and found > _FORMAT:
-        age, number, advice = "a newer", f"format {found}", "update neada"
-    else:
-        number = f"format {found}" if isinstance(found, int) else "no format number"
-        age, advice = "an older", "finish the run with that version"
-    raise ValueError(
-        f"{path} was written by {age} version of neada ({number}; this version reads format "
-        f"{_FORMAT}): {advice}, or start again"
-    )
-
-
-def _checksum(content: bytes | memoryview) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _number(path: Path) -> int:
-    name = _NAME.fullmatch(path.name)
-    assert name is not None
-    return int(name[1])
-
-
-def check_files(folder: Path, *patterns: str) -> None:
-    """Raise unless everything in a folder that has the name of a run's file is a file of its own.
-
-    Args:
-        folder: Of the run, which is going to be written.
-        patterns: Further names of files.
-
-    Raises:
-        ValueError: There is a folder, a pipe or the like, which could be neither read nor replaced,
-            or a link, through which another file would be written.
-    """
-    names = [name for each in (*FILES, *patterns) for name in (each, draft_pattern(each))]
-    for path in folder.iterdir() if folder.is_dir() else ():
-        is_own_file = path.is_file() and not path.is_symlink()
-        if not is_own_file and any(fnmatch.fnmatchcase(path.name, name) for name in names):
-            raise ValueError(f"{path} is in the place of a file: remove it, or use another folder")
-
-
-class Run:
-    """A folder that can be opened again: config, environment, metrics, and a seal.
-
-    `config.json` says what was asked, `environment.json` with what it ran, `metrics.jsonl` has one
-    JSON object per line, and `result.json`, written last, seals the run: it has the checksums of
-    the metrics, of the environment and of itself, so that an unfinished or damaged run is known as
-    such. The checksum of the metrics is that of the lines as they were appended, and not of what
-    is in the file later.
-
-    Args:
-        folder: Where the run is, or will be.
-        may_change: Fields of the config that a mark does not vouch for.
-
-    Example:
-        >>> import tempfile
-        >>> run = Run(Path(tempfile.mkdtemp()) / "first")
-        >>> run.start({"lr": 0.1})
-        >>> run.append([{"calls": 2, "norm": float("inf")}])
-        >>> run.seal()
-        >>> run.trouble({"lr": 0.1}), run.trouble({"lr": 0.2})
-        ('', 'it was made with another config')
-        >>> run.rows()
-        [{'calls': 2, 'norm': inf}]
-    """
-
-    def __init__(self, folder: Path, may_change: Collection[str] = ()) -> None:
-        self.folder = Path(folder)
-        self._may_change = may_change
-        self._started = 0.0
-        self._digest, self._num_bytes = hashlib.sha256(), 0
-        self._config_sha256 = self._environment_sha256 = ""
-
-    @property
-    def metrics_file(self) -> Path:
-        """One JSON object per line."""
-        return self.folder / "metrics.jsonl"
-
-    def start(self, config: Mapping[str, Any]) -> None:
-        """Make the folder anew for a config; what an earlier attempt left is dropped."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for stale in ("result.json", "metrics.jsonl"):
-            (self.folder / stale).unlink(missing_ok=True)
-        self.write_config(config)
-        write_json(self.folder / "environment.json", environment())
-        self.metrics_file.touch()
-        self._environment_sha256 = sha256(self.folder / "environment.json")
-        self._digest, self._num_bytes = hashlib.sha256(), 0
-        self._started = time.perf_counter()
-
-    def write_config(self, config: Mapping[str, Any]) -> None:
-        """Say what is asked."""
-        write_json(self.folder / "config.json", dict(config))
-        self._config_sha256 = self._sha256_of_config(config)
-
-    def go_on(self, mark: Mapping[str, Any], seconds: float = 0.0) -> None:
-        """Open the run again where it was at a mark; metrics written later are dropped.
-
-        Args:
-            mark: What `mark` returned then.
-            seconds: How long it had been running.
-
-        Raises:
-            ValueError: The run up to the mark is not there any more; nothing was changed.
-        """
-        self.check(mark)
-        (self.folder / "result.json").unlink(missing_ok=True)
-        with self.metrics_file.open("r+b") as file:
-            file.truncate(mark["num_bytes"])
-            file.seek(0)
-            self._digest, self._num_bytes = hashlib.sha256(file.read()), mark["num_bytes"]
-        self._config_sha256 = mark["config_sha256"]
-        self._environment_sha256 = mark["environment_sha256"]
-        self._started = time.perf_counter() - seconds
-
-    def mark(self) -> dict[str, Any]:
-        """Bring the metrics to the disk; where they end, and checksums of all that is there."""
-        with self.metrics_file.open("ab") as file:
-            sync(file)
-        return {
-            "num_bytes": self._num_bytes,
-            "metrics_sha256": self._digest.hexdigest(),
-            "config_sha256": self._config_sha256,
-            "environment_sha256": self._environment_sha256,
-        }
-
-    def check(self, mark: Mapping[str, Any]) -> None:
-        """Raise unless config, environment and metrics are what they were at a mark.
-
-        Raises:
-            ValueError: One is missing, or is not what the run wrote.
-        """
-        self.check_config(mark)
-        if self._sha256("environment.json") != mark["environment_sha256"]:
-            raise self._changed("environment.json")
-        self.rows(mark)
-
-    def check_config(self, mark: Mapping[str, Any]) -> None:
-        """Raise unless the config is what it was at a mark, apart from what may change.
-
-        Raises:
-            ValueError: It is missing, or is not what the run wrote.
-        """
-        self._sha256("config.json")
-        if self._sha256_of_config(self.config()) != mark["config_sha256"]:
-            raise self._changed("config.json")
-
-    def elapsed(self) -> float:
-        """Seconds since the start, without those between an interruption and going on."""
-        return time.perf_counter() - self._started
-
-    def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows to the metrics."""
-        content = append_lines(self.metrics_file, rows)
-        self._digest.update(content)
-        self._num_bytes += len(content)
-
-    def seal(self) -> None:
-        """Say that the run is complete."""
-        content: dict[str, Any] = {
-            "seconds": round(self.elapsed(), 3),
-            "metrics_sha256": self._digest.hexdigest(),
-            "environment_sha256": self._environment_sha256,
-        }
-        write_json(self.folder / "result.json", {**content, "sha256": _content_sha256(content)})
-
-    def trouble(self, config: Mapping[str, Any]) -> str:
-        """Why the folder cannot stand for a run of this config; empty if it can."""
-        for name in ("metrics.jsonl", "environment.json"):
-            if (self.folder / name).exists() and not (self.folder / name).is_file():
-                return f"{name} is not a file"
-        try:
-            found = read_json(self.folder / "config.json")
-            result = read_json(self.folder / "result.json")
-            checksum = sha256(self.metrics_file)
-            environment_checksum = sha256(self.folder / "environment.json")
-        except FileNotFoundError as error:
-            return f"{Path(error.filename).name} is missing"
-        except (OSError, ValueError):
-            return "it cannot be read"
-        if found != decode(encode(dict(config))):
-            return "it was made with another config"
-        if not _is_seal(result):
-            return "result.json is not what the run wrote"
-        if result["metrics_sha256"] != checksum:
-            return "metrics.jsonl is not what the run wrote"
-        if result.get("environment_sha256", environment_checksum) != environment_checksum:
-            return "environment.json is not what the run wrote"
-        return ""
-
-    def config(self) -> dict[str, Any]:
-        """What was asked."""
-        content: dict[str, Any] = read_json(self.folder / "config.json")
-        return content
-
-    def environment(self) -> dict[str, Any]:
-        """With what it ran."""
-        content: dict[str, Any] = read_json(self.folder / "environment.json")
-        return content
-
-    def seconds(self) -> float:
-        """How long it took."""
-        return float(read_json(self.folder / "result.json")["seconds"])
-
-    def rows(self, mark: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The metrics; with a mark, as they were then.
-
-        Raises:
-            ValueError: They are missing, or damaged, or end before the mark.
-        """
-        num_bytes = None if mark is None else mark["num_bytes"]
-        checksum = self._sha256("metrics.jsonl", num_bytes)
-        rows = read_lines(self.metrics_file, num_bytes)
-        if mark is not None and checksum != mark["metrics_sha256"]:
-            raise self._changed("metrics.jsonl")
-        return rows
-
-    def _sha256(self, name: str, num_bytes: int | None = None) -> str:
-        """The checksum of a file of the run, or of its beginning."""
-        try:
-            content = (self.folder / name).read_bytes()
-        except (FileNotFoundError, IsADirectoryError):
-            raise ValueError(
-                f"{self.folder / name} is missing: put it back, or start again"
-            ) from None
-        return hashlib.sha256(content[:num_bytes]).hexdigest()
-
-    def _sha256_of_config(self, fields: Mapping[str, Any]) -> str:
-        return _content_sha256({k: v for k, v in fields.items() if k not in self._may_change})
-
-    def _changed(self, name: str) -> ValueError:
-        return ValueError(
-            f"{self.folder / name} is not what the run wrote: put it back as it was, or start again"
-        )
-
-
-def _content_sha256(content: Mapping[str, Any]) -> str:
-    """The checksum of JSON, whatever the order of its keys."""
-    text = json.dumps(encode(dict(content)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _is_seal(result: Any) -> bool:
-    """Whether this is what `Run.seal` wrote."""
-    if not isinstance(result, dict):
-        return False
-    if result.keys() == {"seconds", "metrics_sha256"}:
-        return True  # of a version that protected the metrics only
-    content = {name: value for name, value in result.items() if name != "sha256"}
-    return "metrics_sha256" in result and result.get("sha256") == _content_sha256(content)

@@ -200,7 +200,7 @@ ATTACKS: dict[str, Entry] = {
     ),
 }
 
-_PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip", "reuse_last", "replays")
+_PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip")
 OBJECTIVES: dict[str, ObjectiveEntry] = {
     "wrm": ObjectiveEntry(
         "neada.training.players:make_wrm",
@@ -235,15 +235,8 @@ METHODS: dict[str, MethodEntry] = {
     "gdmax": MethodEntry(
         "neada.training.players:Nested",
         "so many inner steps with every batch",
-        (*_NESTED, "inner_steps", "reuse_last"),
+        (*_NESTED, "inner_steps"),
         inner_steps=15,
-    ),
-    "free": MethodEntry(
-        "neada.training.players:Free",
-        "one evaluation for a step of the model and one of a perturbation that persists",
-        ("x_optimizer", "replays"),
-        inner_steps=1,
-        has_inner_loop=False,
     ),
     "tiada": MethodEntry(
         "neada.training.players:Together",

@@ -21,8 +21,8 @@ from neada.cli.arguments import (
     read_path,
     refusals,
 )
-from neada.files import encode
 from neada.progress import progress_bar
+from neada.runs import encode
 from neada.training.config import Option, TrainConfig, options_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from neada.cli.arguments import (
     read_path,
     refusals,
 )
-from neada.files import replacing
+from neada.runs import atomic_write
 from neada.training.config import DataOptions, options_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _draw(found: "Dataset", path: Path) -> None:
         found.inputs_train.numpy(), found.targets_train.numpy(), f"{found.name}: {counts}"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path.absolute()) as file:
+    with atomic_write(path.absolute()) as file:
         figure.savefig(file, format="png", dpi=150)
 
 

@@ -136,10 +136,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             sys.stdout.flush()
         return code
     except UsageError as error:
-        # Of several ranks all are told, and one is enough to say it.
-        return _complain(str(error), 2) if rank_of_launch() == 0 else 2
+        return _complain(str(error), 2)
     except ImportError as error:
-        return 2 if _is_said_by_another(error) else _complain(str(error), 2)
+        return _complain(str(error), 2)
     except KeyboardInterrupt:
         return _complain("interrupted; what is finished is kept, the same command goes on", 130)
     except BrokenPipeError:
@@ -147,7 +146,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:  # of a variable; flags are looked at before
             return _complain(f"{error.strerror}: give a shorter one than {error.filename}", 2)
-        return 1 if _is_said_by_another(error) else _complain(_disk_trouble(error), 1)
+        return _complain(_disk_trouble(error), 1)
 
 
 @contextlib.contextmanager
@@ -165,10 +164,6 @@ def _terminating_like_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _is_said_by_another(error: Exception) -> bool:
-    return rank_of_launch() > 0 and getattr(error, "is_of_all_ranks", False)
 
 
 def _complain(sentence: str, code: int) -> int:

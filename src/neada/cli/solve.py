@@ -17,7 +17,7 @@ from neada.cli.arguments import (
     read_path,
     refusals,
 )
-from neada.files import encode, replacing
+from neada.runs import atomic_write, encode
 from neada.training.config import Option
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _solve(args: argparse.Namespace) -> int:
     if args.plot is not None:
         figure = result.plot()
         args.plot.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(args.plot.absolute()) as file:
+        with atomic_write(args.plot.absolute()) as file:
             figure.savefig(file, format=args.plot.suffix[1:], dpi=150)
     _show_solve(args, problem.name, result)
     return 0 if result.success else 1

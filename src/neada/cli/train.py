@@ -27,7 +27,7 @@ from neada.cli.arguments import (
     refusals,
     was_restarted,
 )
-from neada.files import encode
+from neada.runs import encode
 from neada.training.config import GROUPS, ON_RESUME, Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _train(args: argparse.Namespace) -> int:
         # After a failure torchrun starts the same command again.
         args.out, args.resume, args.overwrite = out, True, False
         config, out = _config_and_folder(args)
-    known = (out / "config.json", out / tables.REQUEST_FILE)
-    if args.resume and is_first and not any(path.exists() for path in known):
+    if args.resume and is_first and not neada.runs.RunFolder(out).exists():
         complain(f"{out} holds no run to resume: one begins there")
     status = neada.training.TrainStatus
     quiet = args.quiet or args.json or not is_first
@@ -106,9 +105,6 @@ def _train(args: argparse.Namespace) -> int:
                 tensorboard=args.tensorboard,
                 download=args.download,
             )
-        except neada.distributed.ConnectionLost as error:
-            complain(f"rank {rank_of_launch()}: {error}")
-            return 1
         except FileExistsError:
             raise UsageError(
                 f"{out} holds a run already: --resume goes on with it, --overwrite replaces it, "
@@ -143,17 +139,17 @@ def _config_and_folder(args: argparse.Namespace) -> tuple[TrainConfig, Path]:
 
 def _was_begun_by_this_launch(folder: Path) -> bool:
     try:
-        known: Any = neada.runs.Run(folder).environment()
+        known = neada.runs.RunFolder(folder).environment()
     except (OSError, ValueError):
         return False
     launch = neada.runs.launched_by()
-    return launch is not None and isinstance(known, dict) and known.get("launch") == launch
+    return launch is not None and known.get("launch") == launch
 
 
 def _known_config(folder: Path, given: dict[str, Any]) -> TrainConfig:
     """The config of a run to go on with; what was given must agree, unless it may differ."""
     try:
-        config = TrainConfig.from_dict(neada.runs.Run(folder).config())
+        config = TrainConfig.from_dict(neada.runs.RunFolder(folder).config())
     except (TypeError, ValueError) as error:
         raise UsageError(f"{folder} holds no training run: {error}") from None
     changed = {name: given.pop(name) for name in ON_RESUME if name in given}

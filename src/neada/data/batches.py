@@ -31,13 +31,14 @@ class Batches:
         drop_last: Leave out a last batch that is smaller.
         start: The epoch and the batch to begin with, from 0.
         extras: More tensors to yield rows of, such as group ids.
-        part: Yield only one part of every batch: its number from 0, and of how many.
+        part: The number of this rank and the number of ranks. Each rank gets an equal share of
+            every batch; the order of an epoch is padded with repeated samples, as
+            `torch.utils.data.DistributedSampler` does. `batch_size` counts the samples of all
+            ranks and must be divisible by their number.
 
     Attributes:
         epoch: The epoch of the next batch.
         batch: Its number within the epoch.
-        part_is_empty: Whether the part of the last batch has no samples of its own; the batch's
-            first one stands in.
 
     Example:
         >>> import torch
@@ -81,9 +82,12 @@ class Batches:
                 f"drop_last leaves no batch of {batch_size} in {self._size} samples; lower "
                 "batch_size"
             )
+        if batch_size % part[1]:
+            raise ValueError(
+                f"batch_size = {batch_size} is not divisible by the number of ranks, {part[1]}"
+            )
         self._part = part
-        self.part_is_empty = False
-        self._order: tuple[int, Tensor] | None = None
+        self._known_order: tuple[int, Tensor] | None = None
         self.seek(*start)
 
     def __len__(self) -> int:
@@ -146,7 +150,9 @@ class Batches:
 
     def _next(self) -> tuple[Tensor, ...]:
         begin = self.batch * self.batch_size
-        ids = self._own(self._permutation()[begin : begin + self.batch_size]).clone()
+        rank, num_ranks = self._part
+        joint = self._order()[begin : begin + self.batch_size]
+        ids = joint.chunk(num_ranks)[rank].clone()
         inputs, targets, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
         # Before the batch is handed out, so that a position saved while it is used is the next one.
         self.batch += 1
@@ -154,24 +160,19 @@ class Batches:
             self.epoch, self.batch = self.epoch + 1, 0
         return (inputs, targets, ids, *extras)
 
-    def _own(self, ids: Tensor) -> Tensor:
-        """The part of a batch that is yielded; parts differ by one sample at most."""
-        place, num_parts = self._part
-        begin, end = (len(ids) * i // num_parts for i in (place, place + 1))
-        self.part_is_empty = begin == end
-        return ids[:1] if self.part_is_empty else ids[begin:end]
-
-    def _permutation(self) -> Tensor:
-        """The order of the present epoch, made once."""
-        known = self.epoch if self.shuffle else 0
-        if self._order is None or self._order[0] != known:
+    def _order(self) -> Tensor:
+        """The order of the present epoch, padded to a multiple of the number of ranks."""
+        epoch = self.epoch if self.shuffle else 0
+        if self._known_order is None or self._known_order[0] != epoch:
             device = self._tensors[0].device
             if self.shuffle:
-                order = torch.from_numpy(_shuffled(self._size, self.seed, self.epoch)).to(device)
+                order = torch.from_numpy(_shuffled(self._size, self.seed, epoch)).to(device)
             else:
                 order = torch.arange(self._size, device=device)
-            self._order = (known, order)
-        return self._order[1]
+            num_padded = -self._size % self._part[1]
+            padding = order[torch.arange(num_padded, device=device) % self._size]
+            self._known_order = (epoch, torch.cat([order, padding]))
+        return self._known_order[1]
 
 
 def _shuffled(size: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:

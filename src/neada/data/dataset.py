@@ -4,13 +4,14 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["DataError", "Dataset", "checksum", "split_by_seed"]
+__all__ = ["DataError", "Dataset", "checksum", "file_checksum", "split_by_seed"]
 
 
 class DataError(ValueError):
@@ -175,6 +176,12 @@ def _as_tensor(what: str, array: "np.ndarray[Any, Any]") -> Tensor:
         raise DataError(f"{what} is an array of {array.dtype}: give one of numbers")
     dtype = np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")
     return torch.from_numpy(array.astype(dtype))
+
+
+def file_checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def checksum(tensor: Tensor) -> str:

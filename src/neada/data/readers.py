@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from neada.checks import printable, shown
-from neada.data.dataset import DataError, Dataset, split_by_seed
-from neada.files import sha256
+from neada.data.dataset import DataError, Dataset, file_checksum, split_by_seed
 
 __all__ = ["as_float32", "npz", "read_idx"]
 
@@ -192,7 +191,7 @@ def npz(path: Path, seed: int, test_fraction: float) -> Dataset:
             if "groups.npy" in members:
                 names.append("groups")
             arrays = [(name, _read_member(path, archive, name, length)) for name in names]
-        checksum = sha256(path)
+        checksum = file_checksum(path)
     except DataError:
         raise
     except OSError as error:

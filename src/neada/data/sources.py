@@ -4,6 +4,8 @@ import hashlib
 import importlib
 import math
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada import files
-from neada.checks import check_flags, check_number, check_path, not_one_of, shown
-from neada.data.dataset import DataError, Dataset, checksum, split_by_seed
+from neada.checks import check_flags, check_number, check_path, not_one_of, printable, shown
+from neada.data.dataset import DataError, Dataset, checksum, file_checksum, split_by_seed
 from neada.data.readers import as_float32, read_idx
 from neada.tables import DATA, DataEntry, resolve
 
@@ -27,6 +28,9 @@ _FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _NUM_CLASSES = 10
+_TIMEOUT = 30.0
+_MAX_SECONDS = 900.0
+_MAX_DOWNLOAD = 2**26
 
 
 class _Origin(NamedTuple):
@@ -104,7 +108,7 @@ def mnist_like(name: str, folder: Path | None, download: bool) -> Dataset:
         bounds=(0.0, 1.0),
         source=str(paths[0].parent),
         description=DATA[name].description,
-        checksums={path.name: files.sha256(path) for path in paths},
+        checksums={path.name: file_checksum(path) for path in paths},
         inputs_held_out=inputs[num_train:],
         targets_held_out=targets[num_train:],
     )
@@ -136,11 +140,52 @@ def _locate(name: str, folder: Path | None, download: bool) -> list[Path]:
     own = [cache / name / f"{file}.gz" for file in _FILES]
     for path, sha256 in zip(own, origin.sha256, strict=True):
         if not path.is_file():
-            try:
-                files.download([mirror + path.name for mirror in origin.mirrors], path, sha256)
-            except files.DownloadError as error:
-                raise DataError(str(error)) from error
+            _download([mirror + path.name for mirror in origin.mirrors], path, sha256)
     return own
+
+
+def _download(urls: Sequence[str], path: Path, sha256: str) -> None:
+    """Download a file from the first address that has it; the file is written atomically."""
+    failures = []
+    for url in urls:
+        try:
+            content = _content_of(url)
+        except OSError as error:
+            failures.append(f"{url}: {printable(str(error))}")
+            continue
+        if hashlib.sha256(content).hexdigest() == sha256:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.neada-tmp")
+            try:
+                temporary.write_bytes(content)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            return
+        failures.append(f"{url}: the content has the wrong checksum")
+    raise DataError(
+        f"{path.name} could not be downloaded ({'; '.join(failures)}); check the network, or "
+        "fetch the file yourself and give its folder"
+    )
+
+
+def _content_of(url: str) -> bytes:
+    import http.client  # both are slow to import, and seldom needed
+    import urllib.request
+
+    deadline, content = time.monotonic() + _MAX_SECONDS, bytearray()
+    request = urllib.request.Request(url, headers={"User-Agent": "neada"})
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+            while piece := response.read1():
+                content += piece
+                if time.monotonic() > deadline:
+                    raise OSError(f"it takes longer than {_MAX_SECONDS:g} seconds")
+                if len(content) > _MAX_DOWNLOAD:
+                    raise OSError(f"it is larger than {_MAX_DOWNLOAD:,} bytes")
+    except http.client.HTTPException as error:
+        raise OSError(str(error) or type(error).__name__) from error
+    return bytes(content)
 
 
 def _cache_folder() -> Path:

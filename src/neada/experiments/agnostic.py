@@ -19,7 +19,7 @@ from torch import Tensor
 import neada
 from neada import plots, problems
 from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     return [Config(method, names, *_SIZES[scale]) for method in METHODS]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Try all pairs at once on one problem after the other.
 
     A row of the metrics has the problem, lr_x, and for every lr_y the calls it took.

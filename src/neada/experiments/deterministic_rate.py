@@ -32,7 +32,7 @@ from neada.experiments.rates import (
 from neada.inner import InnerOptions
 from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
 from neada.problems import Problem
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.steppers import NeAda
 from neada.stopping import GradientMapping
 
@@ -144,7 +144,7 @@ def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     return list(dict.fromkeys(found))
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play until the calls are spent, and write the error so far at outer steps 1, 2, 3, ..."""
     problem, solver = tail_game(config.problem), _SOLVERS[config.solver]
     x, y = problem.x0.clone().requires_grad_(), problem.y0.clone().requires_grad_()

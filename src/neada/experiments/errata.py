@@ -16,7 +16,7 @@ from neada import plots
 from neada.experiments import errata_lemma, errata_methods, errata_regret
 from neada.experiments.errata_lemma import Erratum
 from neada.experiments.experiment import Claim, Progress, Record, Scale
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     return [Config(name, _SIZES[name][number]) for name in ERRATA]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Do the computation of an erratum."""
     run.append(ERRATA[config.erratum].compute(config.size))
     progress(1.0)

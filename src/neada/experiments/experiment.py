@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from neada import tables
 from neada.checks import check_choice
-from neada.runs import Run, encode
+from neada.runs import RunFolder, encode
 from neada.tables import SCALES, Scale
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ class Experiment(Protocol):
         A third argument `max_calls`, where there is one, replaces the scale's calls per run.
         """
 
-    def run(self, config: Any, run: Run, progress: Progress) -> None:
-        """Compute, and append rows to the run's metrics; the caller has started it and seals it."""
+    def run(self, config: Any, run: RunFolder, progress: Progress) -> None:
+        """Compute, and append rows to the run's metrics; the caller starts and finishes it."""
 
     def claims(self, records: Sequence[Record]) -> list[Claim]:
         """Judge what the runs show; a claim whose runs are missing has `measured=None`."""

@@ -19,7 +19,7 @@ from neada import plots
 from neada.experiments.experiment import Array, Claim, Progress, Record, Scale, if_complete
 from neada.inner import InnerOptions
 from neada.optim import GeneralizedAdaGrad
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.sets import Box
 from neada.steppers import NeAda
 from neada.stopping import InnerSteps
@@ -85,7 +85,7 @@ def gradient_x(x: Tensor, y: Tensor) -> Tensor:
     return 2.0 * x / (1.0 + x * x) + y / torch.cosh(x) ** 2
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play all seeds; every row of the metrics has the running averages after some outer steps."""
     shape = (config.num_seeds, config.dimension)
     x = torch.full(shape, config.start, dtype=torch.float64, requires_grad=True)

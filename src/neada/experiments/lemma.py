@@ -16,7 +16,7 @@ import numpy as np
 from neada import plots
 from neada.experiments.experiment import Array, Claim, Progress, Record, Scale
 from neada.experiments.sweeps import FAMILIES, Family, Game, Rows, Sweep, play
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     return [Config(family, *_SIZES[scale]) for family in FAMILIES]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play the grid, and for every L also the ratio on the border itself.
 
     A row of the metrics has L, the steps, |grad_x| relative to the start for every ratio, and the

@@ -26,7 +26,7 @@ from neada.experiments.sweeps import (
     method_name,
     play_ratios,
 )
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +121,7 @@ def _start(kind: Start, seed: int) -> Array:
     return start
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play all ratios, starts and seeds at once: first all seeds from the paper's start."""
     seeds = range(config.num_seeds)
     starts = np.stack([_start(kind, seed) for kind in _STARTS for seed in seeds])

@@ -31,7 +31,7 @@ from neada.experiments.robust_training import (
     train_into,
     training,
 )
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,7 +150,7 @@ def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None
     ]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Train; with MNIST in a way that can be resumed."""
     own = {"method": "neada", "y_optimizer": None, "stop": "library"}
     asked = training(

@@ -29,7 +29,7 @@ from neada.experiments.robust_training import (
     sample_note,
     train_into,
 )
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.training import TrainConfig
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None
     ]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Train, and attack at the end."""
     asked = TrainConfig(
         device="cpu",

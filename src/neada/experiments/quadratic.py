@@ -26,7 +26,7 @@ from neada.experiments.sweeps import (
     method_name,
     play_ratios,
 )
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +84,7 @@ def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     return found
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play all ratios at once."""
     game = Game(
         grad_x=lambda x, y: _L * (y - _L * x),

@@ -27,7 +27,7 @@ from neada.experiments.experiment import (
     if_complete,
 )
 from neada.optim import GeneralizedAdaGrad
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.sets import Box
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def configs(scale: Scale, seeds: int | None = None) -> list[Config]:
     return [*slow, Config(1.0, (*_TOO_SMALL, *_BENIGN, _PROVEN), rounds, num_seeds)]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play all learning rates and seeds at once; compare the first rounds with the optimizer."""
     at = np.unique(np.geomspace(10, config.num_rounds, _NUM_POINTS).astype(np.intp))
     learners = _learners(config)

@@ -11,7 +11,7 @@ import numpy as np
 
 from neada import plots
 from neada.experiments.experiment import Array, Claim, Progress, Record, Relation, if_complete
-from neada.runs import Run
+from neada.runs import RunFolder
 from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def training(config: Any, **others: Any) -> TrainConfig:
     )
 
 
-def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: bool) -> None:
+def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resumable: bool) -> None:
     """Train, and append the rows of the training to the run.
 
     A training that diverges is a result: from there on it has no network, so its accuracies are 0.
@@ -96,7 +96,7 @@ def train_into(config: TrainConfig, run: Run, progress: Progress, *, resumable: 
         progress: Called with the part that is done.
         resumable: Keep checkpoints in the run's folder; the next attempt goes on from there.
     """
-    folder = run.folder / _TRAINING if resumable else None
+    folder = run.path / _TRAINING if resumable else None
     # A training that had finished is in the way only when somebody wants it done again.
     finished = folder is not None and (folder / "result.json").exists()
     begin = partial(train, config, folder, progress=lambda seen: progress(seen.part))

@@ -16,7 +16,7 @@ import torch
 from neada.checks import check_choice, check_number, printable
 from neada.experiments import experiment as registry
 from neada.experiments.experiment import Scale, run_folder
-from neada.runs import FILES, Run, check_files, locked, read_json, remove_drafts, write_json
+from neada.runs import RunFolder, locked, read_json, remove_temporary_files, write_json
 from neada.tables import REQUEST_FILE
 
 __all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
@@ -95,9 +95,8 @@ def reproduce(
     _check_replaceable(out, names)
     with locked(out):
         tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
-        remove_drafts(out, (_REQUEST, *_REPORT))
-        for name in names:
-            remove_drafts(out / name, _FIGURES)
+        for folder in (out, *(out / name for name in names)):
+            remove_temporary_files(folder)
         settings = {"scale": scale, "seeds": seeds, "max_calls": max_calls}
         wanted = {*names, *_still_valid(last_request(out), settings)}
         merged = [name for name in registry.names() if name in wanted]
@@ -137,15 +136,14 @@ def pending(
     num_kept = 0
     for name in names:
         for config in registry.configs(name, scale, seeds, max_calls):
-            folder = run_folder(out, name, config)
-            trouble = "--overwrite was given" if overwrite else Run(folder).trouble(asdict(config))
+            run = RunFolder(run_folder(out, name, config))
+            trouble = "--overwrite was given" if overwrite else run.problem(asdict(config))
             if not trouble:
                 num_kept += 1
                 continue
-            for place in (folder, *folder.glob("*/")):
-                check_files(place)
-            if folder.exists() and not overwrite:
-                redone.append((str(folder.relative_to(out)), trouble))
+            run.check_kinds()
+            if run.path.exists() and not overwrite:
+                redone.append((str(run.path.relative_to(out)), trouble))
             tasks.append(Task(name, config))
     return tasks, redone, num_kept
 
@@ -195,12 +193,11 @@ def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list
 
 
 def _do(task: Task, out: Path, progress: Callable[[float], None]) -> None:
-    run = Run(run_folder(out, task.experiment, task.config))
-    with locked(run.folder):
-        remove_drafts(run.folder, FILES)
-        run.start(asdict(task.config))
+    run = RunFolder(run_folder(out, task.experiment, task.config))
+    with locked(run.path):
+        run.start(asdict(task.config), overwrite=True)
         registry.make(task.experiment).run(task.config, run, progress)
-        run.seal()
+        run.finish()
 
 
 def _execute_here(

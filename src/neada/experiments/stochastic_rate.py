@@ -16,7 +16,7 @@ import numpy as np
 from neada.experiments.experiment import Array, Claim, Progress, Record, Relation, Scale
 from neada.experiments.rates import complexity_exponent, marks, rate_figure, rate_panel, slope
 from neada.experiments.sublinear import COUNTS, SOLVERS, trajectory
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def _horizon(epsilon: float) -> int:
     return int(np.ceil(4.0 * epsilon**-2))
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Play all seeds, and in the theorem's setting all accuracies, at once."""
     groups = config.epsilons or (None,)
     batches = np.repeat([_batch(config, epsilon, 0) for epsilon in groups], config.num_seeds)

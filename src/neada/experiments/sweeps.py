@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neada.experiments.experiment import Array, Progress, Record
-from neada.runs import Run
+from neada.runs import RunFolder
 
 __all__ = [
     "FAMILIES",
@@ -350,7 +350,7 @@ def play_ratios(
     max_calls: Sequence[tuple[float, int]],
     setting: Setting,
     noise_seeds: Sequence[int],
-    run: Run,
+    run: RunFolder,
     progress: Progress,
 ) -> None:
     """Play every ratio from every start as one batch, and write the curves.

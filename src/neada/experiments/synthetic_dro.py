@@ -32,7 +32,7 @@ from neada.experiments.robust_training import (
     train_into,
     training,
 )
-from neada.runs import Run
+from neada.runs import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,7 +125,7 @@ def configs(scale: Scale, seeds: int | None = None, max_calls: int | None = None
     ]
 
 
-def run(config: Config, run: Run, progress: Progress) -> None:
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
     """Train and attack."""
     asked = training(config, data="synthetic", data_seed=config.seed, eval_eps=(_EPS,))
     train_into(asked, run, progress, resumable=False)

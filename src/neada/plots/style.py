@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neada.files import replacing
+from neada.runs import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -61,7 +61,6 @@ _METHODS = {
     "default": ("#000000", "D"),
     "WRM": ("#000000", "D"),
     "AdversarialTraining": ("#B2182B", "s"),
-    "method free": ("#E0A100", "p"),
     "Fast-AT": ("#4A6FE3", "<"),
     "Free-AT": ("#009E73", ">"),
     # Inner solvers without noise.
@@ -245,12 +244,12 @@ def add_note(figure: "Figure", text: str) -> None:
 def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Path]:
     """Write a figure as PNG and SVG; returns both paths."""
     paths = folder / f"{name}.png", folder / f"{name}.svg"
-    with replacing(paths[0]) as file:
+    with atomic_write(paths[0]) as file:
         figure.savefig(file, format="png", dpi=150)
     # Fixed ids and no date: the same numbers give the same file.
     import matplotlib
 
-    with replacing(paths[1]) as file, matplotlib.rc_context({"svg.hashsalt": "neada"}):
+    with atomic_write(paths[1]) as file, matplotlib.rc_context({"svg.hashsalt": "neada"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
     return paths
 

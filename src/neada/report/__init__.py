@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from neada.files import write_json, write_text
 from neada.report.content import Section, as_data, collect, summary, verdict_table
 from neada.report.page import page
+from neada.runs import atomic_write, write_json
 
 __all__ = ["Section", "as_data", "collect", "page", "summary", "verdict_table", "write"]
 
@@ -21,6 +21,7 @@ def write(out: Path) -> tuple[dict[str, Any], list[Section]]:
         ImportError: matplotlib is not installed.
     """
     request, sections = collect(out)
-    write_text(out / "report.html", page(out, request, sections))
+    with atomic_write(out / "report.html") as file:
+        file.write(page(out, request, sections).encode())
     write_json(out / "claims.json", as_data(request, sections))
     return request, sections

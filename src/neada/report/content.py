@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from neada import experiments, plots
-from neada.checks import check_number
 from neada.experiments import Claim, Record
-from neada.runs import Run
+from neada.runs import RunFolder
 
 __all__ = ["RunLine", "Section", "as_data", "collect", "measured_text", "summary", "verdict_table"]
 
@@ -100,14 +99,14 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
     records, runs, missing = [], [], []
     environment: dict[str, Any] = {}
     for config in experiments.configs(name, **settings):
-        run = Run(experiments.run_folder(out, name, config))
+        run = RunFolder(experiments.run_folder(out, name, config))
         try:
-            if trouble := run.trouble(asdict(config)):
-                raise ValueError(trouble)
-            record = Record(config, _rows(run))
-            line = RunLine(config.label, run.folder, _seconds(run), run.config())
-            environment = environment or _environment(run)
-        except ValueError as error:
+            if problem := run.problem(asdict(config)):
+                raise ValueError(problem)
+            record = Record(config, run.rows())
+            line = RunLine(config.label, run.path, run.result()["seconds"], run.config())
+            environment = environment or run.environment()
+        except (OSError, ValueError) as error:
             missing.append((config.label, str(error)))
             continue
         records.append(record)
@@ -138,36 +137,6 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
         missing=missing,
         environment=environment,
     )
-
-
-def _rows(run: Run) -> list[dict[str, Any]]:
-    rows = run.rows()
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError("metrics.jsonl has a line that is no object")
-    return rows
-
-
-def _seconds(run: Run) -> float:
-    try:
-        seconds = run.seconds()
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise ValueError("result.json has no seconds") from error
-    check_number("the seconds in result.json", seconds, strict=False)
-    return seconds
-
-
-def _environment(run: Run) -> dict[str, Any]:
-    """Versions and threads; a `ValueError` where the file is missing or has another shape."""
-    try:
-        found = run.environment()
-    except (OSError, ValueError) as error:
-        raise ValueError("environment.json is missing or cannot be read") from error
-    shape = {"python": str, "system": str, "cores": int | None, "threads": int, "packages": dict}
-    if not isinstance(found, dict) or not all(
-        isinstance(found.get(name), kind) for name, kind in shape.items()
-    ):
-        raise ValueError("environment.json has not what the run wrote")
-    return found
 
 
 _THUMBNAIL_PIXELS = 480

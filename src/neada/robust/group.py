@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn, xlogy
@@ -107,9 +107,6 @@ class GroupDRO(Counted):
         >>> round(objective.weights.sum().item(), 6)
         1.0
     """
-
-    side: ClassVar[str] = "groups"
-    """What `step` is told about each sample besides its target."""
 
     def __init__(
         self,

@@ -46,8 +46,6 @@ class InputObjective(Counted, ABC):
     (`_region`), and the loss that x minimizes (`_x_losses`).
     """
 
-    side: ClassVar[str] = "ids"
-    """What `step` takes for each sample besides its target."""
     _shown: ClassVar[tuple[str, ...]]
     """The attributes that define the problem, for `repr`."""
     _gap: Gap | None = None

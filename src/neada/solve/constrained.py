@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_flags
 from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
 from neada.solve.minimax import check_arguments, minimax
@@ -410,6 +409,5 @@ def minimize(
         (True, [0.5, 0.5])
     """
     check_arguments(tol, max_calls, None, None, callback)
-    check_flags(progress=progress)
     problem = ConstrainedProblem(objective, inequality, equality, x0, x_set)
     return _Search(problem, tol, max_calls, callback, progress).run()

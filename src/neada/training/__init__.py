@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neada.training.config import TrainConfig
     from neada.training.evaluation import accuracy_names
     from neada.training.loop import TrainedRun, load_data, open_run, train
-    from neada.training.record import Progress, TrainResult, TrainStatus
+    from neada.training.result import Progress, TrainResult, TrainStatus
 
 __all__ = [
     "Progress",
@@ -34,5 +34,5 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     "neada.training",
     __all__,
-    [f"neada.training.{module}" for module in ("config", "record", "evaluation", "loop")],
+    [f"neada.training.{module}" for module in ("config", "result", "evaluation", "loop")],
 )

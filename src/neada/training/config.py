@@ -22,7 +22,6 @@ __all__ = [
     "LENGTH",
     "OF_THE_MACHINE",
     "ON_RESUME",
-    "RETIRED",
     "DataOptions",
     "Option",
     "TrainConfig",
@@ -203,10 +202,9 @@ class AdversaryOptions:
         "stop every sample by its own gradient (default: with the objective's own adversary, "
         "unless samples depend on each other)",
     )
-    warm_start: Literal["none", "memory", "disk"] = option(
+    warm_start: Literal["none", "memory"] = option(
         "none",
-        "where perturbations persist between epochs; those of tiada and free always do, and none "
-        "is memory",
+        "memory keeps the perturbations of all samples between epochs, as tiada always does",
     )
     batch_norm: Literal["frozen", "batch"] | None = option(
         None, "batch-norm statistics in the inner loop (default: frozen; with stop released, batch)"
@@ -238,10 +236,6 @@ class MethodOptions:
         choices=tables.OPTIMIZERS,
     )
     inner_steps: int | None = option(None, "steps of the adversary per batch (gdmax; default: 15)")
-    reuse_last: bool = option(
-        False, "one backward pass for the last step of the adversary and that of the model (gdmax)"
-    )
-    replays: int | None = option(None, "steps on a batch before the next one (free; default: 4)")
     lr_x: float | None = option(
         None, "learning rate of the model (default: a usual one of the optimizer)"
     )
@@ -315,9 +309,6 @@ class MachineOptions:
     threads: int | None = option(None, "threads of torch (default: as they are)", most=1024)
 
 
-RETIRED = ("download",)
-"""Fields in the `config.json` of earlier versions; a saved run does not permit downloads."""
-
 LENGTH = ("max_calls", "epochs")
 """Fields that say when a run ends."""
 
@@ -388,11 +379,6 @@ class TrainConfig(  # dataclasses list the fields of the last base first
                 f"batch_norm='frozen' and dropout='off' are about an inner loop, and "
                 f"{self.method!r} has none: leave them out, or use method='gdmax'"
             )
-        if self.method == "free" and tables.OBJECTIVES[self.objective].has_groups:
-            raise ValueError(
-                "method='free' is for perturbed inputs: group weights already move with every "
-                "evaluation, use method='gdmax' with inner_steps=1, or method='neada'"
-            )
         if self.regularizer == "none" and self.num_inner_steps != 1:
             raise ValueError(
                 "without a regularizer the worst mixture is a single group, so y moves once per "
@@ -446,14 +432,9 @@ class TrainConfig(  # dataclasses list the fields of the last base first
     def from_dict(cls, fields: Mapping[str, Any]) -> "TrainConfig":
         """A config from what `dataclasses.asdict` made of one, and JSON of that.
 
-        Fields of earlier versions that no longer have a meaning (`RETIRED`) are ignored.
-
         Raises:
             ValueError: There are fields that no config has.
         """
-        fields = {**fields}
-        for name in RETIRED:
-            fields.pop(name, None)
         unknown = set(fields) - set(_OPTIONS)
         if unknown:
             names = printable(", ".join(sorted(unknown)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from neada import attacks, devices, distributed, tables
+from neada import attacks, devices, parallel, tables
 from neada.attacks.gradient import evaluating
 from neada.attacks.worst_case import Progress
 from neada.data import Dataset
@@ -86,31 +86,31 @@ def evaluate(
         Interrupted: `interrupted` said so.
     """
     has_groups = tables.OBJECTIVES[config.objective].has_groups
-    counts: list[Tensor] = []
-    with distributed.together(torch.zeros(())):
-        for part, (inputs, targets) in data.splits.items():
-            if part == "train":
-                continue
-            own = slice(distributed.rank(), num_samples, distributed.num_ranks())
-            inputs, targets = inputs[own], targets[own]
-            batches = Chunks(inputs, targets, devices.of_module(model), interrupted)
-
-            def tell(share: float, words: str, part: str = part) -> None:
-                progress(share, f"{part} {words}")
-
-            counts.append(_num_right(config, model, data, batches, tell))
-            if has_groups:
-                groups = groups_of(data, part)
-                counts.append(_by_group(model, batches, groups[own], int(groups.max()) + 1))
-    of_ranks = zip(*distributed.gather(counts), strict=True)
+    own = slice(parallel.rank(), num_samples, parallel.num_ranks())
     found: list[float] = []
-    for total in (torch.stack(each).sum(0) for each in of_ranks):
-        if total.dim() == 1:
-            found += [num_right / int(total[0]) for num_right in total[1:].tolist()]
-        else:
-            sizes, num_right = total[:, total[0] > 0]
-            found.append(float((num_right / sizes).min()))
+    for part, (inputs, targets) in data.splits.items():
+        if part == "train":
+            continue
+        batches = Chunks(inputs[own], targets[own], devices.of_module(model), interrupted)
+
+        def tell(share: float, words: str, part: str = part) -> None:
+            progress(share, f"{part} {words}")
+
+        num_seen, *num_right = _sums(_num_right(config, model, data, batches, tell)).tolist()
+        found += [count / num_seen for count in num_right]
+        if has_groups:
+            groups = groups_of(data, part)
+            counts = _sums(_by_group(model, batches, groups[own], int(groups.max()) + 1))
+            sizes, right = counts[:, counts[0] > 0]
+            found.append(float((right / sizes).min()))
     return dict(zip(accuracy_names(config, data), found, strict=True))
+
+
+def _sums(counts: Tensor) -> Tensor:
+    """The sums of counts over all ranks."""
+    sums = counts.double()
+    parallel.average_([sums])
+    return (sums * parallel.num_ranks()).round().long()
 
 
 def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
@@ -190,6 +190,8 @@ def _by_group(
     device = devices.of_module(model)
     with evaluating(model), torch.no_grad():
         found = [(model(inputs.to(device)).argmax(1).cpu(), targets) for inputs, targets in batches]
+    if not found:  # more ranks than samples
+        return torch.zeros(2, num_groups, dtype=torch.int64)
     right = torch.cat([classes == targets for classes, targets in found]).nonzero().squeeze(1)
     counts = [torch.bincount(groups[rows], minlength=num_groups) for rows in (slice(None), right)]
     return torch.stack(counts)

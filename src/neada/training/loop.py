@@ -1,55 +1,40 @@
-"""The training loop, written out."""
+"""The training loop."""
 
 import contextlib
 import math
+import signal
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from neada import data as datasets
-from neada import devices, distributed, models, tables
+from neada import devices, models, parallel, tables
 from neada.attacks.gradient import evaluating
 from neada.checks import check_flags, check_number, check_path, shown
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
-from neada.runs import Checkpoints, Run
+from neada.runs import Checkpoint, RunFolder, encode, locked
 from neada.tensors import NonFiniteGradient
-from neada.training import ranks
-from neada.training.checkpoint import (
-    check_config,
-    check_fields,
-    check_like,
-    fitting,
-    length_of,
-)
-from neada.training.config import LENGTH, TrainConfig
+from neada.training.config import LENGTH, OF_THE_MACHINE, ON_RESUME, TrainConfig
 from neada.training.evaluation import Interrupted, evaluations
 from neada.training.players import groups_of, make_game
-from neada.training.record import (
-    Meter,
-    Progress,
-    Record,
-    Schedule,
-    Stop,
-    TrainResult,
-    TrainStatus,
-    check_finite,
-    listening,
-)
+from neada.training.result import METRICS, Meter, Progress, Schedule, TrainResult, TrainStatus
+from neada.training.tensorboard import TensorBoardLog, tensorboard_module
 
 __all__ = ["TrainedRun", "load_data", "make_model", "open_run", "train"]
 
 
 _EVALUATIONS, _ROWS = 10, 100
-_SKIPS = 10  # batches in a row that are not finite before a run stops that skips them
+_MAX_SKIPS = 10
 
 
 def train(
@@ -65,44 +50,45 @@ def train(
     tensorboard: bool = False,
     download: bool = False,
 ) -> TrainResult:
-    """Train a model robustly, as a config says.
+    """Train a model robustly.
 
     Every row of the metrics has the gradient calls and steps of the model so far, the means of
     loss, objective value, perturbation and inner steps since the last row, and the seconds; with
-    ``on_nonfinite="skip"`` also the batches that were skipped so far. Evaluations add
-    ``test_clean``, ``test_0.05`` and so on, and ``held_out_...`` where the data have such a part.
-    The last row always has all of them.
+    ``on_nonfinite="skip"`` also the number of skipped batches. Evaluations add ``test_clean``,
+    ``test_0.05`` and so on, and ``held_out_...`` if the data have such a part. The last row has all
+    of them.
 
-    With a folder there are checkpoints: every so often, at the end of every epoch, and when a
-    signal (SIGINT, SIGTERM) asks to stop. A run that was killed at any moment and is resumed gives
-    the same rows, times aside, and the same model as one that was left alone.
+    With a folder, a checkpoint is saved every `checkpoint_seconds`, at the end, and on SIGINT or
+    SIGTERM. A run that is killed at any moment and resumed gives the same rows (times aside) and
+    the same model as an uninterrupted run.
 
-    Under torchrun, or in a process group, the ranks train together: each has a part of every batch
-    and all return the same, rank 0 reads and writes the folder. A run can go on with another number
-    of ranks.
+    Under `torchrun`, or in a process group, each rank trains on a share of every batch, and rank 0
+    reads and writes the folder. A run can be resumed with another number of ranks; the samples are
+    then distributed differently.
 
     Args:
-        config: What to do.
-        folder: Where to write the run; None writes nothing, and signals do what they always do.
-        resume: Go on with the run in the folder, also to another length and on another machine
-            (`neada.training.config.ON_RESUME`); without one there, begin.
+        config: The configuration.
+        folder: The run folder; None writes nothing and leaves signals alone.
+        resume: Resume the run in the folder; if there is none, start one. Length and machine may
+            differ from the first call (`neada.training.config.ON_RESUME`).
         overwrite: Replace the run in the folder.
-        model: A network of one's own instead of ``config.model``; it is trained in place.
-        data: Data of one's own instead of ``config.data``.
-        progress: True shows a bar on a terminal and in a notebook (the extra `cli`), and elsewhere
-            writes a line to stderr every 30 seconds; a function is called after every step.
-        checkpoint_seconds: The longest time between checkpoints.
-        tensorboard: Write the metrics for TensorBoard too (the extra `tensorboard`).
+        model: A network to train in place, instead of ``config.model``.
+        data: A data set, instead of ``config.data``.
+        progress: True shows a progress bar on a terminal and in a notebook (the extra `cli`), and
+            elsewhere writes a line to stderr every 30 seconds; a function is called after every
+            step.
+        checkpoint_seconds: The time between checkpoints.
+        tensorboard: Also write the metrics for TensorBoard (the extra `tensorboard`).
         download: Whether ``config.data`` may be downloaded if it is missing, as in
             `neada.data.load`. It is not part of the run: pass it again to resume.
 
     Returns:
-        The model, the metrics, and how it ended.
+        The model, the metrics, and how the run ended.
 
     Raises:
-        ValueError: The parts of the config do not fit each other, the data, or the run to resume.
-        FileExistsError: The folder holds a run already.
-        OSError: Something could not be written; the last checkpoint is still there.
+        ValueError: The configuration does not fit the data or the run to resume.
+        FileExistsError: The folder already holds a run.
+        OSError: A file could not be written; the last checkpoint is intact.
 
     Example:
         >>> config = TrainConfig(data="synthetic", max_calls=100, lr_x=0.01, eval_eps=(0.5,))
@@ -114,57 +100,61 @@ def train(
         raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
     check_number("checkpoint_seconds", checkpoint_seconds, most=math.inf)
     check_flags(resume=resume, overwrite=overwrite, tensorboard=tensorboard)
+    if folder is None and (resume or tensorboard):
+        raise ValueError("resume and tensorboard require a run folder")
     folder = None if folder is None else check_path("folder", folder)
-    if config.warm_start == "disk" and folder is None:
-        raise ValueError("warm_start='disk' needs a run folder to keep the perturbations in")
+    if tensorboard:
+        tensorboard_module("compat")  # fails before anything is written
     device = devices.choose(config.device)
-    with ranks.met(device), _own_threads(config.threads):
-        config = ranks.of_first(config)
-        if data is None:
-            data = ranks.first_then_others(partial(load_data, config, download=download))
+    with parallel.process_group(device), _threads(config.threads), contextlib.ExitStack() as held:
+        own = {name: getattr(config, name) for name in OF_THE_MACHINE}
+        config = replace(parallel.from_first(config), **own)
+        data = _load_in_turn(config, download) if data is None else data
         model = make_model(config, data) if model is None else model
         model.to(device)
-        with (
-            devices.seeded(device, ranks.seed_of_rank(config.seed)),
-            listening(active=folder is not None) as stop,
-            contextlib.closing(
-                Record(config, folder, resume=resume, overwrite=overwrite, tensorboard=tensorboard)
-            ) as record,
-        ):
-            run = _Training(config, folder, model, data, device, record)
-            shown_here = not callable(progress) and progress and distributed.rank() == 0
-            with progress_bar(shown_here) as show:
-                tell = progress if callable(progress) else lambda at: show(at.part, at.words)
-                result = run.go_on(stop, tell, checkpoint_seconds, show)
-                if result.status is TrainStatus.FINISHED:
-                    show(1.0, "done")
-            return result
+        run = RunFolder(folder) if folder is not None and parallel.rank() == 0 else None
+        held.enter_context(devices.seeded(device, config.seed + parallel.rank()))
+        training = _Training(config, model, data, device, run, folder)
+        if run is not None:
+            held.enter_context(locked(run.path))
+        training.begin(resume, overwrite)
+        if run is not None and tensorboard:
+            next_step = training.rows[-1]["calls"] + 1 if training.rows else 0
+            log = TensorBoardLog(run.path / "tensorboard", next_step)
+            training.log = held.enter_context(contextlib.closing(log))
+        interruption = held.enter_context(_listening(active=folder is not None))
+        is_shown = not callable(progress) and progress and parallel.rank() == 0
+        show = held.enter_context(progress_bar(is_shown))
+        tell = progress if callable(progress) else lambda at: show(at.part, at.words)
+        result = training.run(interruption, tell, show, checkpoint_seconds)
+        if result.status is TrainStatus.FINISHED:
+            show(1.0, "done")
+        return result
 
 
 class _Training:
-    """A training run that is begun, or taken up where its record ends.
+    """The state of a training run.
 
     Args:
-        config: What to do.
-        folder: Where the run is, or None.
+        config: The configuration.
         model: The network, on the device.
-        data: What it is trained on.
-        device: Where it is trained.
-        record: What is there of the run.
+        data: The data set.
+        device: The device of this rank.
+        run: The run folder on rank 0; None on other ranks and without a folder.
+        folder: The path of the run folder, on every rank.
     """
 
     def __init__(
         self,
         config: TrainConfig,
-        folder: Path | None,
         model: nn.Module,
         data: Dataset,
         device: torch.device,
-        record: Record,
+        run: RunFolder | None,
+        folder: Path | None,
     ) -> None:
-        self.config, self.folder, self.device, self.record = config, folder, device, record
-        self.model, self.data = model, data
-        self.fingerprint = {} if folder is None else data.fingerprint()
+        self.config, self.model, self.data, self.device = config, model, data, device
+        self.run_folder, self.folder = run, folder
         if config.compile:
             with evaluating(model):
                 devices.compile_in_place(model, data.inputs_train[:2].to(device))
@@ -175,223 +165,275 @@ class _Training:
             config.batch_size,
             seed=config.seed,
             extras=[groups_of(data)],
-            part=(distributed.rank(), distributed.num_ranks()),
+            part=(parallel.rank(), parallel.num_ranks()),
         )
         self.meter = Meter()
         self.rows_due = Schedule(config.log_every, _ROWS)
         self.evaluations_due = Schedule(config.eval_every, _EVALUATIONS)
+        self.length = self.first_length = _length(asdict(config))
+        self.rows: list[dict[str, Any]] = []
+        self.accuracy: float | None = None
         self.used_up = self.complete = False
         self.num_skipped = self.skipped_in_a_row = 0
-        self.lengths = [length_of(asdict(config))]
-        if record.state is not None:
-            self._resume()
-        record.begin()
-        with distributed.together(torch.zeros(())):
-            if record.state is None:
-                self.game.open(folder)
-            if not self.complete:
-                self.game.settle()
-        distributed.copy_from_first([*model.parameters(), *model.buffers()])
+        self.started = self.saved_at = time.perf_counter()
+        self.log: TensorBoardLog | None = None
 
-    def _resume(self) -> None:
-        """Load the newest checkpoint whose stored perturbations are whole; nothing is written."""
-        record = self.record
-        fresh = {
-            "model": self.model.state_dict(),
-            "game": self.game.state_dict(),  # without a store, whose state is looked at below
-            "batches": self.batches.state_dict(),
-            "meter": self.meter.state_dict(),
-        }
-        self.game.open(self.folder)
-        while True:
-            saved = record.state
-            assert saved is not None
-            with distributed.together(torch.zeros(())), fitting(record.path, RuntimeError):
-                if saved["data"] != self.fingerprint:
-                    raise ValueError("the data are not those that the run was started with")
-                for name, like in fresh.items():
-                    check_like(saved[name], like, name)
-                self.model.load_state_dict(saved["model"])
-            try:
-                with distributed.together(torch.zeros(())), fitting(record.path):
-                    self.game.load_store(saved["game"])
-            except ValueError as error:
-                record.fall_back(error)
-                continue
-            with distributed.together(torch.zeros(())), fitting(record.path, RuntimeError):
-                self._load(saved)
-            return
+    # The run folder.
 
-    def _state(self) -> dict[str, Any]:
-        """What a checkpoint holds; the same on all ranks, apart from a store, which rank 0 has."""
-        check_finite(self.model)
-        with distributed.together(torch.zeros(())):
-            self.game.commit()
-        return {
-            "model": devices.on_cpu(self.model.state_dict()),
-            "game": devices.on_cpu(self.game.state_dict()),
-            "batches": self.batches.state_dict(),
-            "rng": distributed.gather(devices.rng_state(self.device)),
-            "meter": self.meter.state_dict(),
-            "num_rows": self.rows_due.num_passed,
-            "num_evaluations": self.evaluations_due.num_passed,
-            "calls": self.game.calls,
-            "lengths": self.lengths,
-            "skipped": [self.num_skipped, self.skipped_in_a_row],
-            "used_up": self.used_up,
-            "complete": self.complete,
-            "threads": torch.get_num_threads(),
-            "data": self.fingerprint,
-            "input_shape": list(self.data.input_shape),
-            "num_classes": self.data.num_classes,
-        }
+    def begin(self, resume: bool, overwrite: bool) -> None:
+        """Start a new run, or load a checkpoint."""
+        checkpoint: Checkpoint | None = None
+        fields = asdict(self.config)
+        run = self.run_folder
+        if run is not None and resume and run.exists():
+            _check_same_config(run, fields)
+            checkpoint = _find_checkpoint(run, self.length)
+            overwrite = True  # without a checkpoint, the run had just been started
+        checkpoint = parallel.from_first(checkpoint)
+        if checkpoint is not None:
+            self._load(checkpoint.state)
+        if run is not None and checkpoint is None:
+            run.start(fields, overwrite=overwrite)
+        elif run is not None and checkpoint is not None:
+            known = run.config()
+            if _length(known) != self.length:
+                run.write_config(known | dict(zip(LENGTH, self.length, strict=True)))
+            run.resume(checkpoint)
+            self.rows = run.rows()
+        self.rows = parallel.from_first(self.rows)
+        parallel.copy_from_first_([*self.model.parameters(), *self.model.buffers()])
+        self.good_buffers = [buffer.clone() for buffer in self.model.buffers()]
+        self.resumed = checkpoint is not None
 
-    def _load(self, saved: dict[str, Any]) -> None:
-        self.game.load_state_dict(saved["game"])
-        self.batches.load_state_dict(saved["batches"])
-        if distributed.rank() < len(saved["rng"]):  # a rank that is new begins with its seed
-            devices.set_rng_state(self.device, saved["rng"][distributed.rank()])
-        self.meter.load_state_dict(saved["meter"])
-        self.rows_due.num_passed = saved["num_rows"]
-        self.evaluations_due.num_passed = saved["num_evaluations"]
-        self.num_skipped, self.skipped_in_a_row = saved["skipped"]
-        self.used_up, self.complete = saved["used_up"], saved["complete"]
-        self.lengths = saved["lengths"]
-        if self.config.threads is None:
-            torch.set_num_threads(saved["threads"])
+    def _save(self) -> None:
+        """Save a checkpoint; requires finite numbers in the model also without a folder."""
+        _check_finite(self.model)
+        rng = devices.rng_state(self.device)
+        rng = {kind: parallel.gather_rows(state[None]) for kind, state in rng.items()}
+        if self.run_folder is not None:
+            self.run_folder.save_checkpoint(
+                {
+                    "model": self.model.state_dict(),
+                    "game": self.game.state_dict(),
+                    "batches": self.batches.state_dict(),
+                    "rng": rng,
+                    "meter": self.meter.state_dict(),
+                    "num_rows": self.rows_due.num_passed,
+                    "num_evaluations": self.evaluations_due.num_passed,
+                    "calls": self.game.calls,
+                    "length": self.length,
+                    "first_length": self.first_length,
+                    "skipped": [self.num_skipped, self.skipped_in_a_row],
+                    "used_up": self.used_up,
+                    "complete": self.complete,
+                    "threads": torch.get_num_threads(),
+                    "data": self.data.fingerprint(),
+                    "seconds": self._elapsed(),
+                }
+            )
+        self.saved_at = time.perf_counter()
 
-    def go_on(
-        self,
-        stop: Stop,
-        progress: Callable[[Progress], None],
-        checkpoint_seconds: float,
-        show: Callable[[float, str], None],
-    ) -> TrainResult:
-        """Train to the end, or until somebody asks to stop; `show` reports evaluations."""
-        game, batches, record = self.game, self.batches, self.record
-        first_part = self._part()
-        began = time.perf_counter()
-        endless = batches.endless()
-        accuracy: float | None = None
-        taken_up = record.path
-        was_complete = self.complete
+    def _load(self, state: dict[str, Any]) -> None:
+        if state["data"] != self.data.fingerprint():
+            raise ValueError("the data are not those that the run was started with")
         try:
-            if self.folder is not None and record.state is None:
-                record.save(self._state())
+            self.model.load_state_dict(state["model"])
+            self.game.load_state_dict(state["game"])
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"the checkpoint in {self.folder} does not fit: {error}") from error
+        self.batches.load_state_dict(state["batches"])
+        if parallel.rank() < len(state["rng"]["cpu"]):  # other ranks start with their own seed
+            own = {kind: each[parallel.rank()].clone() for kind, each in state["rng"].items()}
+            devices.set_rng_state(self.device, own)
+        self.meter.load_state_dict(state["meter"])
+        self.rows_due.num_passed = state["num_rows"]
+        self.evaluations_due.num_passed = state["num_evaluations"]
+        self.first_length = state["first_length"]
+        self.num_skipped, self.skipped_in_a_row = state["skipped"]
+        self.used_up, self.complete = state["used_up"], state["complete"]
+        self.started = time.perf_counter() - state["seconds"]
+        if self.config.threads is None:
+            torch.set_num_threads(state["threads"])
+
+    # The loop.
+
+    def run(
+        self,
+        interruption: "_Interruption",
+        progress: Callable[[Progress], None],
+        show: Callable[[float, str], None],
+        checkpoint_seconds: float,
+    ) -> TrainResult:
+        """Train to the end, or until a signal arrives.
+
+        Args:
+            interruption: Whether a signal has arrived.
+            progress: Called after every step.
+            show: Called with the part that is done and a description during evaluations.
+            checkpoint_seconds: The time between checkpoints.
+        """
+        first_part, began = self._part(), time.perf_counter()
+        batches = self.batches.endless()
+        try:
+            if self.folder is not None and not self.resumed:
+                self._save()
             while not self.complete:
-                part = self._part()
-                done = self.used_up or part >= 1.0
-                heard, by_clock = ranks.agreed(stop.heard, record.is_due(checkpoint_seconds))
-                stop.agree(heard)
+                by_clock = (
+                    self.run_folder is not None
+                    and time.perf_counter() - self.saved_at >= checkpoint_seconds
+                )
+                stopping, by_clock = self._agree(interruption.received, by_clock)
 
-                # A row, with an evaluation now and then and at the end.
-                at = (game.calls, self._share(self.lengths[0]))
-                if done or self.rows_due.is_due(*at) or self.evaluations_due.is_due(*at):
-                    found: list[dict[str, float]] = []
-                    if done or self.evaluations_due.is_due(*at):
+                # A row, sometimes with an evaluation, always with one at the end.
+                done = self.used_up or self._part() >= 1.0
+                at = (self.game.calls, self._share(self.first_length))
+                if done or self.evaluations_due.is_due(*at):
+                    found = self._evaluate(done, interruption, stopping, show)
+                    stopping = stopping or not found
+                elif self.rows_due.is_due(*at):
+                    found = [{}]
+                else:
+                    found = []
+                if found:
+                    self._write_rows(found)
+                    self.rows_due.tick(*at)
+                    self.evaluations_due.tick(*at)
+                    self.complete = done
 
-                        def tell(share: float, words: str, part: float = part) -> None:
-                            show(part, f"evaluation: {words} {share:.0%}")
-
-                        with contextlib.suppress(Interrupted), self._autocast():
-                            found = evaluations(
-                                self.config, self.model, self.data, done, stop, tell
-                            )
-                            accuracy = found[-1]["test_clean"]
-                    if not stop.asked or found:
-                        self._write_row(found)
-                        self.rows_due.tick(*at)
-                        self.evaluations_due.tick(*at)
-                        self.complete = done
-
-                # A checkpoint: by the clock, after an epoch, at the end, before leaving; but not of
-                # an inner loop that was cut short, since to another length it would go on.
-                epoch_ended = batches.batch == 0 and batches.epoch > 0
-                is_due = stop.asked or epoch_ended or by_clock
-                if self.complete or (is_due and not self.used_up):
-                    record.save(self._state())
+                # A checkpoint, but not after an inner loop that the budget cut short: a longer run
+                # could not continue from there.
+                if self.complete or ((stopping or by_clock) and not self.used_up):
+                    self._save()
                 if self.complete:
                     break
-                if stop.asked:
-                    words = "interrupted; resume=True goes on from the last checkpoint"
-                    return self._ended(TrainStatus.INTERRUPTED, words)
+                if stopping:
+                    words = "interrupted; resume=True continues from the last checkpoint"
+                    return self._result(TrainStatus.INTERRUPTED, words)
 
                 # A batch: the adversary, then the model.
-                inputs, targets, ids, group_ids = next(endless)
-                batch = (
-                    inputs.to(self.device),
-                    targets.to(self.device),
-                    ids,
-                    group_ids.to(self.device),
+                inputs, targets, ids, groups = next(batches)
+                inputs, targets, groups = (
+                    tensor.to(self.device) for tensor in (inputs, targets, groups)
                 )
                 try:
-                    for _ in range(game.replays):
-                        with self._autocast(), self._taking_up(taken_up):
-                            info = ranks.joint_step(game, self.model, batch, batches.part_is_empty)
-                        self.meter.add(info)
-                        taken_up = None
+                    with self._autocast():
+                        info = self.game.step(inputs, targets, ids, groups)
                 except BudgetExhausted:
                     self.used_up = True
                     continue
                 except FloatingPointError as error:
                     self._skip(error)
                     continue
-                self.skipped_in_a_row = 0
+                self._keep([float(getattr(info, name)) for name in METRICS])
                 part = self._part()
                 pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
-                counts = (game.calls, game.x_steps, info.loss, info.inner_steps, accuracy)
-                progress(Progress(part, *counts, seconds_left=pace * (1.0 - part)))
+                counts = (self.game.calls, self.game.x_steps, info.loss, info.inner_steps)
+                progress(Progress(part, *counts, self.accuracy, seconds_left=pace * (1.0 - part)))
         except FloatingPointError as error:
-            return self._ended(
-                TrainStatus.NON_FINITE, f"after {game.calls} gradient calls: {error}"
-            )
-        record.seal()
-        if not was_complete:
-            game.tidy()
-        return self._ended(TrainStatus.FINISHED, f"finished after {game.calls} gradient calls")
+            words = f"after {self.game.calls} gradient calls: {error}"
+            return self._result(TrainStatus.NON_FINITE, words)
+        if self.run_folder is not None:
+            self.run_folder.finish(self._elapsed())
+        words = f"finished after {self.game.calls} gradient calls"
+        return self._result(TrainStatus.FINISHED, words)
 
-    def _skip(self, error: FloatingPointError) -> None:
-        """Leave a batch out whose step was undone, or stop."""
-        if self.config.on_nonfinite == "stop":
-            raise error
-        self.num_skipped += 1
-        self.skipped_in_a_row += 1
-        if self.skipped_in_a_row >= _SKIPS:
-            raise NonFiniteGradient(
-                f"{_SKIPS} batches in a row were skipped, the last one since {error}"
-            ) from error
+    def _agree(self, *flags: bool) -> list[bool]:
+        """Return which flags are set on any rank, and average the counters over the ranks."""
+        if not parallel.is_active():
+            return list(flags)
+        counters = self.game.counters
+        counts = counters.state_dict()
+        numbers = torch.tensor([*flags, *counts.values()], dtype=torch.float64, device=self.device)
+        parallel.average_([numbers])
+        means = numbers.tolist()
+        joint = zip(counts, map(round, means[len(flags) :]), strict=True)
+        counters.load_state_dict(dict(joint))
+        return [mean > 0.0 for mean in means[: len(flags)]]
 
-    def _write_row(self, found: list[dict[str, float]]) -> None:
-        """Add a row to the metrics, or one for each of several evaluations."""
+    def _evaluate(
+        self,
+        at_end: bool,
+        interruption: "_Interruption",
+        stopping: bool,
+        show: Callable[[float, str], None],
+    ) -> list[dict[str, float]]:
+        """Return accuracies; an empty list if a signal stopped the evaluation."""
+
+        def interrupted() -> bool:
+            return stopping or (interruption.received and not parallel.is_active())
+
+        def tell(share: float, words: str) -> None:
+            show(self._part(), f"evaluation: {words} {share:.0%}")
+
+        try:
+            with self._autocast():
+                found = evaluations(self.config, self.model, self.data, at_end, interrupted, tell)
+        except Interrupted:
+            return []
+        self.accuracy = found[-1]["test_clean"]
+        return found
+
+    def _write_rows(self, found: Sequence[Mapping[str, float]]) -> None:
+        """Add one row to the metrics for each of some evaluations."""
         game = self.game
-        row = {"calls": game.calls, "x_steps": game.x_steps, "epoch": self.batches.epoch}
+        row: dict[str, Any] = {
+            "calls": game.calls,
+            "x_steps": game.x_steps,
+            "epoch": self.batches.epoch,
+        }
         if self.config.on_nonfinite == "skip":
             row["skipped"] = self.num_skipped
-        means = self.meter.means()
-        for accuracies in found or [{}]:
-            seconds = round(self.record.elapsed(), 3)
-            self.record.append({**row, **means, **accuracies, "seconds": seconds})
+        row |= self.meter.means()
+        rows = [{**row, **accuracies, "seconds": round(self._elapsed(), 3)} for accuracies in found]
+        self.rows += rows
+        if self.run_folder is not None:
+            self.run_folder.append(rows)
+        if self.log is not None:
+            for row in rows:
+                self.log.append(row)
 
-    def _ended(self, status: TrainStatus, message: str) -> TrainResult:
-        counts = (self.game.calls, self.game.x_steps, self.record.elapsed())
-        return TrainResult(status, message, self.model, self.record.rows, *counts, self.folder)
+    def _keep(self, metrics: Sequence[float]) -> None:
+        """Record a step; metrics and running statistics become means over the ranks."""
+        joint = torch.tensor(metrics, dtype=torch.float64, device=self.device)
+        buffers = list(self.model.buffers())
+        parallel.average_([joint, *(buffer for buffer in buffers if buffer.is_floating_point())])
+        self.meter.add(joint.tolist())
+        self.skipped_in_a_row = 0
+        if self.config.on_nonfinite == "skip":
+            for good, buffer in zip(self.good_buffers, buffers, strict=True):
+                good.copy_(buffer)
+
+    def _skip(self, error: FloatingPointError) -> None:
+        """Skip a batch whose step failed, or end the run."""
+        if self.config.on_nonfinite == "stop":
+            raise error
+        with torch.no_grad():
+            for good, buffer in zip(self.good_buffers, self.model.buffers(), strict=True):
+                buffer.copy_(good)
+        self.num_skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= _MAX_SKIPS:
+            raise NonFiniteGradient(
+                f"{_MAX_SKIPS} batches in a row were skipped, the last one because {error}"
+            ) from error
+
+    def _result(self, status: TrainStatus, message: str) -> TrainResult:
+        counts = (self.game.calls, self.game.x_steps, self._elapsed())
+        return TrainResult(status, message, self.model, self.rows, *counts, self.folder)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         return devices.autocast(self.device, self.config.precision)
 
-    @staticmethod
-    def _taking_up(checkpoint: Path | None) -> contextlib.AbstractContextManager[Any]:
-        """What is around the first batch after a checkpoint, which uses some of its contents."""
-        if checkpoint is None:
-            return contextlib.nullcontext()
-        return fitting(checkpoint, OverflowError, ZeroDivisionError)
+    def _elapsed(self) -> float:
+        """Seconds since the start, without interruptions."""
+        return time.perf_counter() - self.started
 
     def _part(self) -> float:
-        """How much of the run is done, from 0 to 1."""
-        return min(1.0, self._share(self.lengths[-1]))
+        """The part of the run that is done, from 0 to 1."""
+        return min(1.0, self._share(self.length))
 
     def _share(self, length: Sequence[int | None]) -> float:
-        """How much of a length is done; more than 1 beyond it."""
+        """The calls or epochs so far divided by those of a length."""
         max_calls, epochs = length
         parts = []
         if max_calls is not None:
@@ -402,27 +444,109 @@ class _Training:
         return max(parts)
 
 
-def load_data(config: TrainConfig, *, download: bool = False) -> Dataset:
-    """The data that a config speaks of; they are downloaded only if the caller allows it."""
-    return datasets.load(
-        config.data, folder=config.data_folder, seed=config.data_seed, download=download
-    )
+# Resuming.
 
 
-def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
-    """The model that a config speaks of, freshly initialized."""
-    name = config.model_name
-    model = models.make(name, data.input_shape, data.num_classes, seed=config.seed)
-    fast = tables.MODELS[name].channels_last
-    if fast if config.channels_last is None else config.channels_last:
-        # The convolutions give their layout on to what follows them.
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
+def _length(fields: Mapping[str, Any]) -> list[int | None]:
+    return [fields.get(name) for name in LENGTH]
+
+
+def _check_same_config(run: RunFolder, fields: dict[str, Any]) -> None:
+    """Raise ValueError if the run has another configuration, apart from what may change."""
+    known, wanted = encode(run.config()), encode(fields)
+    for name in sorted((known.keys() | wanted.keys()) - ON_RESUME.keys()):
+        if known.get(name) != wanted.get(name):
+            raise ValueError(
+                f"the run in {run.path} has {name} = {known.get(name)!r}, not "
+                f"{wanted.get(name)!r}: resume it with the configuration it was started with"
+            )
+
+
+def _find_checkpoint(run: RunFolder, length: Sequence[int | None]) -> Checkpoint | None:
+    """Find the checkpoint to resume from; None if the run has not saved any.
+
+    A complete run is continued to another length from its previous checkpoint, because the budget
+    may have cut its last inner loop short. Its steps are then those of a run that had this length
+    from the start.
+    """
+    complete = False
+    for checkpoint in run.checkpoints():
+        state = checkpoint.state
+        if not complete and state["length"] != length:
+            done = (state["calls"], state["batches"]["epoch"])
+            for name, most, so_far in zip(LENGTH, length, done, strict=True):
+                if most is not None and so_far >= most:
+                    raise ValueError(
+                        f"{name} = {most} is not more than the run in {run.path} has done "
+                        f"({so_far}): ask for more"
+                    )
+        if not state["complete"] or state["length"] == length:
+            return checkpoint
+        complete = True
+    if complete:
+        raise ValueError(
+            f"{run.path} has no checkpoint from before the end of the run, so it cannot be "
+            "continued: start a new run"
+        )
+    if run.rows():
+        raise ValueError(
+            f"{run.path} has metrics but no checkpoint: restore the checkpoints, or start a new run"
+        )
+    return None
+
+
+def _check_finite(model: nn.Module) -> None:
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NonFiniteGradient(
+                f"the model's {name} is NaN or Inf after the last step; lower the learning rate"
+            )
+
+
+# Surroundings.
+
+
+class _Interruption:
+    """Whether SIGINT or SIGTERM has been received."""
+
+    received = False
 
 
 @contextlib.contextmanager
-def _own_threads(num_threads: int | None) -> Iterator[None]:
-    """A number of threads for the block; afterwards what it was."""
+def _listening(active: bool) -> Iterator[_Interruption]:
+    """Let SIGINT and SIGTERM set a flag; a second signal has its usual effect.
+
+    Ignored signals stay ignored, and outside the main thread nothing is changed. With several ranks
+    a second signal does nothing, since `torchrun` repeats the signal of the terminal.
+    """
+    interruption = _Interruption()
+    if not active or threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        interruption.received = True
+        if not parallel.is_active():
+            restore()
+
+    for number, handler in before.items():
+        if handler not in (signal.SIG_IGN, None):
+            signal.signal(number, receive)
+    try:
+        yield interruption
+    finally:
+        restore()
+
+
+@contextlib.contextmanager
+def _threads(num_threads: int | None) -> Iterator[None]:
+    """Use a number of threads in the block."""
     before = torch.get_num_threads()
     try:
         if num_threads is not None:
@@ -432,16 +556,44 @@ def _own_threads(num_threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _load_in_turn(config: TrainConfig, download: bool) -> Dataset:
+    """Load the data on rank 0, which may download them, and then on the other ranks."""
+    data = load_data(config, download=download) if parallel.rank() == 0 else None
+    parallel.from_first(None)
+    return load_data(config) if data is None else data
+
+
+def load_data(config: TrainConfig, *, download: bool = False) -> Dataset:
+    """Load the data of a configuration; they are downloaded only if the caller allows it."""
+    return datasets.load(
+        config.data, folder=config.data_folder, seed=config.data_seed, download=download
+    )
+
+
+def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
+    """Make the model of a configuration, freshly initialized."""
+    name = config.model_name
+    model = models.make(name, data.input_shape, data.num_classes, seed=config.seed)
+    fast = tables.MODELS[name].channels_last
+    if fast if config.channels_last is None else config.channels_last:
+        # The convolutions give their layout on to what follows them.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+# Trained runs.
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedRun:
-    """What is in a run folder.
+    """The content of a run folder.
 
     Attributes:
-        config: What was asked.
-        data: What it was trained on.
+        config: The configuration.
+        data: The data set.
         model: The network of the newest checkpoint, in evaluation mode.
-        complete: Whether the run had ended.
-        folder: Where it is.
+        complete: Whether the run is complete.
+        folder: The run folder.
     """
 
     config: TrainConfig
@@ -462,53 +614,39 @@ def open_run(
     """Open a folder that `train` wrote.
 
     Args:
-        folder: The run.
-        model: A network to load the weights into, if it was one's own.
-        data: The data, if they were one's own; or others with such inputs and as many classes.
-        device: Where the model is put, as in `TrainConfig`.
+        folder: The run folder.
+        model: The network to load the weights into, if `train` was called with one.
+        data: The data, if `train` was called with some; or others with such inputs and classes.
+        device: The device of the model, as in `TrainConfig`.
         download: Whether the data of the run may be downloaded if they are missing.
 
     Raises:
-        ValueError: The folder holds no training run, or none with a checkpoint; or the data do not
-            fit it, or there is no such device.
+        ValueError: The folder has no training run with a checkpoint, the weights do not fit the
+            model, or there is no such device.
     """
     folder = check_path("folder", folder)
-    run = Run(folder, may_change=LENGTH)
+    run = RunFolder(folder)
     try:
         config = TrainConfig.from_dict(run.config())
-    except FileNotFoundError:
-        raise ValueError(f"{folder} holds no run: give a folder that training wrote") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} has no run: give a folder that `train` wrote") from None
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder} holds no training run: {error}") from None
-    path, state = next(Checkpoints(folder).states(), (None, None))
-    if state is None:
+        raise ValueError(f"{folder} has no training run: {error}") from None
+    checkpoint = next(run.checkpoints(), None)
+    if checkpoint is None:
         raise ValueError(f"{folder} has no checkpoint yet: train first")
-    with fitting(path):
-        check_fields(state)
-        check_config(run, state)
+    state = checkpoint.state
     data = load_data(config, download=download) if data is None else data
     if data.fingerprint() != state["data"]:
         warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
-    _check_fit(folder, state, data)
     model = make_model(config, data) if model is None else model
     try:
-        check_like(state["model"], model.state_dict(), "model")
         model.load_state_dict(state["model"])
-    except (RuntimeError, TypeError):
+    except RuntimeError as error:
         raise ValueError(
-            f"the weights in {folder} are of another model than its config and the data make: give "
-            "the data and the model that it was trained with"
-        ) from None
+            f"the weights in {folder} do not fit a model for {data.name} (inputs of shape "
+            f"{data.input_shape}, {data.num_classes} classes): give the data and the model of the "
+            "training"
+        ) from error
     model.to(devices.choose(device))
     return TrainedRun(config, data, model.eval(), state["complete"], folder)
-
-
-def _check_fit(folder: Path, state: dict[str, Any], data: Dataset) -> None:
-    """Raise unless data have the inputs and classes that a run was trained with."""
-    shape, num_classes = tuple(state["input_shape"]), state["num_classes"]
-    if (data.input_shape, data.num_classes) != (shape, num_classes):
-        raise ValueError(
-            f"{data.name} has inputs of shape {data.input_shape} in {data.num_classes} classes, "
-            f"but the run in {folder} was trained on inputs of shape {shape} in {num_classes}: "
-            "give data like those"
-        )

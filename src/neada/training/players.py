@@ -2,30 +2,24 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import devices, distributed, robust, stopping, tables
+from neada import devices, parallel, robust, stopping, tables
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain
 from neada.robust import RobustInfo
 from neada.robust.objective import InputObjective
-from neada.robust.problem import check_loss
-from neada.robust.store import check_dtype
 from neada.sets import Set, Simplex
 from neada.steppers import TiAda
 from neada.training.config import TrainConfig
 
 __all__ = [
-    "STORE_FILE",
-    "STORE_FILES",
-    "Free",
     "Game",
     "Nested",
     "Objective",
@@ -38,12 +32,9 @@ __all__ = [
     "make_wrm",
 ]
 
-STORE_FILES = "perturbations*.npy*"
-STORE_FILE = "perturbations.npy"
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
 _TIADA_RATE = 0.1
-_REPLAYS = 4
 Objective: TypeAlias = InputObjective | robust.GroupDRO
 
 
@@ -62,71 +53,22 @@ class Game(ABC):
         data: What it is trained on.
     """
 
-    replays: int = 1
-    """How often a batch is played before the next one."""
-
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
         make = tables.resolve(tables.OBJECTIVES[config.objective].function)
         self.objective: Objective = make(config, model, data)
         self._config = config
-        self._inputs = data.inputs_train
-        if self._has_store:
-            check_dtype(self._inputs.dtype)
-
-    @property
-    def _has_store(self) -> bool:
-        """Whether perturbations persist from one epoch to the next."""
-        is_asked_for = self._config.warm_start != "none"
-        is_needed = not tables.METHODS[self._config.method].has_inner_loop
-        return (is_asked_for or is_needed) and isinstance(self.objective, InputObjective)
-
-    def open(self, folder: Path | None) -> None:
-        """Open the store of perturbations, if they persist: in the run's folder or in memory."""
-        inputs, on_disk = self._inputs, self._config.warm_start == "disk"
-        if self._has_store:
-            assert isinstance(self.objective, InputObjective)
-            path = folder / STORE_FILE if folder and on_disk else None
-            self.objective.store = robust.ShardedStore(
-                len(inputs), inputs.shape[1:], inputs.dtype, path
-            )
-
-    def settle(self) -> None:
-        """Bring the files of stored perturbations to the state that was loaded."""
-        if self._store is not None:
-            self._store.settle()
-
-    def load_store(self, state: dict[str, Any]) -> None:
-        """Load the stored perturbations of a saved state alone; nothing is written.
-
-        Raises:
-            ValueError: They are not there any more.
-        """
-        if self._store is not None:
-            self._store.load_state_dict(state["objective"]["store"])
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
         """Move both players on a batch."""
-        side = {"groups": groups, "ids": None if self._store is None else ids}
-        return self._step(inputs, targets, side[self.objective.side])
-
-    def commit(self) -> None:
-        """Make the stored perturbations permanent."""
-        if self._store is not None:
-            self._store.commit()
-
-    def tidy(self) -> None:
-        """Remove stored perturbations that only an earlier checkpoint could ask for."""
-        if isinstance(self._store, robust.ShardedStore):
-            self._store.tidy()
+        if isinstance(self.objective, robust.GroupDRO):
+            return self._step(inputs, targets, groups)
+        keeps = self.objective.adversary.start == "kept"
+        return self._step(inputs, targets, ids if keeps else None)
 
     def _load_objective(self, state: dict[str, Any]) -> None:
-        if distributed.is_active() and "generator" in state:
+        if parallel.is_active() and "generator" in state:
             state = {**state, "generator": None}  # ranks draw from torch's own, each for itself
         self.objective.load_state_dict(state)
-
-    @property
-    def _store(self) -> robust.PerturbationStore | None:
-        return self.objective.store if isinstance(self.objective, InputObjective) else None
 
     @property
     def calls(self) -> int:
@@ -148,7 +90,7 @@ class Game(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, bit for bit; model and store aside."""
+        """Everything needed to resume bit for bit, except the model."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -189,64 +131,14 @@ class Nested(Game):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self._load_objective(state_dict["objective"])
-        settings = _settings(self.x_optimizer)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
-        if _settings(self.x_optimizer) != settings:
-            raise TypeError("x_optimizer has other settings")
-        _check_memory("x_optimizer", self.x_optimizer)
-        if isinstance(self.objective, robust.GroupDRO):
-            _check_memory("y_optimizer", self.objective.y_optimizer)
-
-
-def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """What does not change in the groups of an optimizer."""
-    return [
-        {name: value for name, value in group.items() if name not in ("params", "numbers")}
-        for group in optimizer.param_groups
-    ]
-
-
-def _check_memory(what: str, optimizer: Optimizer) -> None:
-    """Raise unless what was loaded has the form of an optimizer's memory, the same everywhere."""
-    forms = [
-        {name: _form(kept, parameter) for name, kept in memory.items()}
-        for parameter, memory in optimizer.state.items()
-        if parameter.dim() > 0
-    ]
-    if any(form != forms[0] or "other" in form.values() for form in forms):
-        raise TypeError(f"the memory of {what} is not that of one optimizer of its parameters")
-
-
-def _form(kept: Any, parameter: Tensor) -> str:
-    if not isinstance(kept, Tensor):
-        return type(kept).__name__
-    if kept.shape == parameter.shape:
-        return "alike"
-    return "count" if kept.numel() == 1 and abs(kept.item()) < 2**63 else "other"
-
-
-class Free(Nested):
-    """One evaluation gives a step of the model and one of each perturbation, which persist.
-
-    Every batch is played several times before the next one: the perturbation that the model meets
-    is that of the time before (Shafahi et al. 2019), or of the last epoch (Zheng et al. 2020).
-
-    Args:
-        config: What is asked for.
-        model: The network; it is evaluated in the mode it is in.
-        data: What it is trained on.
-    """
-
-    def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        super().__init__(config, model, data)
-        self.replays = _REPLAYS if config.replays is None else config.replays
 
 
 class Together(Game):
     """`TiAda`: one evaluation moves both players.
 
-    Its y is the group weights, or the perturbations of all samples, which persist in the
-    objective's store: with every batch its own samples take one step.
+    Its y is the group weights, or the perturbations of all samples, which are kept: with every
+    batch its own samples take one step.
 
     Args:
         config: What is asked for.
@@ -265,20 +157,11 @@ class Together(Game):
         return self.stepper.counters
 
     def _step(self, inputs: Tensor, targets: Tensor, side: Any) -> RobustInfo:
-        with self.objective.transaction() as buffers:
-            joint = self.objective.joint(inputs, targets, side)
-            stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
-            stepper.load_state_dict(self.stepper.state_dict())
-            stepper.counters = self.stepper.counters
-            stepper.check = joint.check
-
-            def closure() -> Tensor:
-                value = joint.closure()
-                check_loss(value)
-                buffers.check()
-                return value
-
-            info = stepper.step(closure, len(inputs))
+        joint = self.objective.joint(inputs, targets, side)
+        stepper = self._stepper(joint.y, joint.y_set, joint.lr_scale)
+        stepper.load_state_dict(self.stepper.state_dict())
+        stepper.counters = self.stepper.counters
+        info = stepper.step(joint.closure, len(inputs))
         self.stepper = stepper
         penalty, perturbation = joint.finish()
         value = info.value.item()
@@ -294,9 +177,6 @@ class Together(Game):
         """Go on from a saved state."""
         self._load_objective(state_dict["objective"])
         self.stepper.load_state_dict(state_dict["stepper"])
-        sums = state_dict["stepper"]["memory"]
-        if not all(isinstance(total, float) for total in sums.values()):
-            raise TypeError("the stepper remembers something else than sums")
 
     def _stepper(self, y: Tensor, y_set: Set | None, lr_scale: float) -> TiAda:
         """One whose y is that of a batch."""
@@ -305,7 +185,6 @@ class Together(Game):
         )
         stepper = TiAda(self._params, [y], lr_x, lr_y * lr_scale, y_set=y_set)
         stepper.max_calls = self._config.max_calls
-        stepper.y_on_ranks = self.objective.y_on_ranks
         return stepper
 
 
@@ -321,7 +200,7 @@ def make_adversarial(
     objective = robust.AdversarialTraining(
         model, _loss, config.eps, config.norm, **_perturbing(config, data)
     )
-    if config.random_start and not distributed.is_active():
+    if config.random_start and not parallel.is_active():
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 
@@ -331,7 +210,7 @@ def make_trades(config: TrainConfig, model: nn.Module, data: Dataset) -> robust.
     objective = robust.TRADES(
         model, _loss, config.eps, config.norm, beta=config.beta, **_perturbing(config, data)
     )
-    if not distributed.is_active():
+    if not parallel.is_active():
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 

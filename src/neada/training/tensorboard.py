@@ -26,10 +26,10 @@ class TensorBoardLog:
 
     Args:
         folder: Where it is.
-        purge_step: From here on an earlier log counts no more; None if there was none.
+        purge_step: TensorBoard ignores what earlier logs have from this step on.
     """
 
-    def __init__(self, folder: Path, purge_step: int | None) -> None:
+    def __init__(self, folder: Path, purge_step: int) -> None:
         self._proto = tensorboard_module("compat.proto.event_pb2")
         self._records: Any = None
         try:
@@ -40,9 +40,8 @@ class TensorBoardLog:
             return
         self._records = tensorboard_module("summary.writer.record_writer").RecordWriter(file)
         self._write([self._proto.Event(wall_time=time.time(), file_version="brain.Event:2")])
-        if purge_step is not None:
-            start = self._proto.SessionLog(status=self._proto.SessionLog.START)
-            self._write([self._event(purge_step, session_log=start)])
+        start = self._proto.SessionLog(status=self._proto.SessionLog.START)
+        self._write([self._event(purge_step, session_log=start)])
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add the numbers of a row at its calls."""

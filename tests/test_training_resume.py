@@ -1,0 +1,562 @@
+"""Resuming a training run: bit for bit, after kills and damage, to another length, on ranks."""
+
+import dataclasses
+import datetime
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from neada.cli import main
+from neada.data import Dataset
+from neada.runs import RunFolder, locked
+from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
+from neada.training.config import LENGTH, OF_THE_MACHINE, ON_RESUME
+
+BASE = TrainConfig(
+    max_calls=40,
+    batch_size=8,
+    log_every=7,
+    eval_every=15,
+    eval_eps=(0.1,),
+    eval_samples=9,
+)
+KINDS: dict[str, dict[str, Any]] = {
+    "wrm": {"attack": "pgd"},
+    "wrm, batch statistics": {"batch_norm": "batch", "dropout": "on"},
+    "wrm, per sample": {"per_sample": True},
+    "wrm, kept": {"warm_start": "memory"},
+    "wrm, released": {"stop": "released"},
+    "gdmax": {"method": "gdmax", "inner_steps": 4, "x_optimizer": "dog"},
+    "amsgrad": {"x_optimizer": "amsgrad", "y_optimizer": "amsgrad"},
+    "tiada": {"method": "tiada"},
+    "group": {"objective": "group"},
+    "group, tiada": {"objective": "group", "method": "tiada"},
+    "trades": {"objective": "trades"},
+    "random": {"objective": "adversarial", "random_start": True},
+}
+
+
+def data(num_train: int = 43) -> Dataset:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.rand(num_train + 20, 4, generator=generator)
+    targets = (2 * inputs[:, 0]).long()
+    parts = inputs[:num_train], targets[:num_train], inputs[num_train:], targets[num_train:]
+    return Dataset("own", *parts, num_classes=2, bounds=(0.0, 1.0))
+
+
+def model() -> nn.Module:
+    """A network with dropout and batch norm, whose state a resume could lose."""
+    torch.default_generator.manual_seed(2)
+    return nn.Sequential(
+        nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ELU(), nn.Dropout(0.2), nn.Linear(6, 2)
+    )
+
+
+def outcome(result: TrainResult) -> dict[str, Any]:
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.rows]
+    weights = {name: t.flatten().tolist() for name, t in result.model.state_dict().items()}
+    return {"status": result.status.name, "rows": rows, "weights": weights}
+
+
+def trained(config: TrainConfig, folder: Path | None, **options: Any) -> dict[str, Any]:
+    result = train(config, folder, **{"model": model(), "data": data(), **options})
+    assert result.status is TrainStatus.FINISHED
+    if folder is not None:
+        assert RunFolder(folder).problem(dataclasses.asdict(config)) == ""
+    return outcome(result)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+class DiedError(Exception):
+    """In place of a kill."""
+
+
+def dying_after(x_steps: int) -> Callable[[Progress], None]:
+    def progress(at: Progress) -> None:
+        if at.x_steps >= x_steps:
+            raise DiedError
+
+    return progress
+
+
+def interrupting_after(x_steps: int, active: bool = True) -> Callable[[Progress], None]:
+    def progress(at: Progress) -> None:
+        if active and at.x_steps == x_steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return progress
+
+
+# Bit for bit.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_died_resumes_bit_for_bit(tmp_path: Path, kind: str) -> None:
+    config = dataclasses.replace(BASE, max_calls=80, **KINDS[kind])
+    whole = trained(config, None)
+    for x_steps, seconds in ((2, 1e-9), (5, 1e9)):
+        folder = tmp_path / str(x_steps)
+        with pytest.raises(DiedError):
+            trained(config, folder, progress=dying_after(x_steps), checkpoint_seconds=seconds)
+        torch.rand(7)
+        assert trained(config, folder, resume=True) == whole
+        rows = [{k: v for k, v in r.items() if k != "seconds"} for r in RunFolder(folder).rows()]
+        assert rows == whole["rows"]
+
+
+def test_the_layout_of_images_is_kept(tmp_path: Path) -> None:
+    config = TrainConfig(
+        data="mnist-5k", model="cnn", batch_size=8, max_calls=24, eval_samples=5, eval_eps=()
+    )
+    whole = train(config)
+    with pytest.raises(DiedError):
+        train(config, tmp_path, progress=dying_after(3), checkpoint_seconds=1e-9)
+    assert outcome(train(config, tmp_path, resume=True)) == outcome(whole)
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    first = train(BASE, tmp_path, model=model(), data=data())
+    before = contents(tmp_path)
+    again = train(BASE, tmp_path, model=model(), data=data(), resume=True)
+    assert again.rows == first.rows and outcome(again) == outcome(first)
+    after = contents(tmp_path)
+    assert before.pop("result.json") and after.pop("result.json")
+    assert after == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    def interrupt(at: Progress) -> None:
+        if at.x_steps == 4:
+            os.kill(os.getpid(), number)
+
+    result = train(BASE, tmp_path, model=model(), data=data(), progress=interrupt)
+    assert result.status is TrainStatus.INTERRUPTED and result.x_steps == 4
+    assert signal.getsignal(number) == before
+    assert next(RunFolder(tmp_path).checkpoints()).state["calls"] == result.calls
+    assert not (tmp_path / "result.json").exists()
+    assert trained(BASE, tmp_path, resume=True) == trained(BASE, None)
+
+
+def test_a_signal_stops_an_evaluation(tmp_path: Path) -> None:
+    class Signalling(nn.Linear):
+        num_evaluated = 0
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            if not self.training:
+                Signalling.num_evaluated += 1
+                if Signalling.num_evaluated == 4:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            return super().forward(inputs)
+
+    def network() -> nn.Module:
+        torch.default_generator.manual_seed(2)
+        return Signalling(4, 2)
+
+    broken = train(BASE, tmp_path, data=data(), model=network())
+    assert broken.status is TrainStatus.INTERRUPTED
+    resumed = trained(BASE, tmp_path, model=network(), resume=True)
+    assert resumed == trained(BASE, None, model=network())
+
+
+# Kills: children of a process that has imported torch, so that a kill costs little time.
+
+KILLS = """
+import os, random, signal, sys, time
+from pathlib import Path
+from tests.test_training_resume import BASE, KINDS, data, dataclasses, model, train
+
+folder, kind, num_kills = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+draw = random.Random(0)
+config = dataclasses.replace(BASE, max_calls=400, eval_every=100, **KINDS[kind])
+train(dataclasses.replace(config, max_calls=4), data=data(), model=model())
+
+def start(name):
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        train(config, folder / name, resume=True, model=model(), data=data(),
+              checkpoint_seconds=0.02)
+        code = 0
+    finally:
+        os._exit(code)
+
+def ended(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+began = time.perf_counter()
+assert ended(start("whole")) == 0
+duration = time.perf_counter() - began
+num_killed = 0
+for _ in range(num_kills):
+    child = start("killed")
+    time.sleep(draw.uniform(0.0, 2.0 * duration / num_kills))
+    os.kill(child, signal.SIGKILL)
+    num_killed += ended(child) == -signal.SIGKILL
+assert ended(start("killed")) == 0
+print(num_killed)
+"""
+
+
+@pytest.mark.parametrize("kind", ["wrm", "wrm, kept", "group", "trades"])
+def test_kills_change_nothing(tmp_path: Path, kind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, str(tmp_path), kind, "6"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2
+    whole, killed = (RunFolder(tmp_path / name) for name in ("whole", "killed"))
+    rows = [[{**row, "seconds": 0.0} for row in run.rows()] for run in (whole, killed)]
+    assert len(rows[0]) > 20 and rows[0] == rows[1]
+    states = [next(run.checkpoints()).state for run in (whole, killed)]
+    for name in ("model", "game", "rng"):
+        assert repr(states[0][name]) == repr(states[1][name])
+    assert not list(killed.path.rglob("*.neada-tmp"))
+    assert len(list(killed.path.glob("checkpoint/*"))) == 4
+
+
+# Damage.
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(tmp_path: Path) -> None:
+    config = dataclasses.replace(BASE, warm_start="memory")
+    with pytest.raises(DiedError):
+        trained(config, tmp_path, progress=dying_after(6), checkpoint_seconds=1e-9)
+    files = sorted((tmp_path / "checkpoint").glob("*.safetensors"))
+    files[1].write_bytes(files[1].read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="damaged"):
+        assert trained(config, tmp_path, resume=True) == trained(config, None)
+
+
+def test_without_an_intact_checkpoint_there_is_one_error(tmp_path: Path) -> None:
+    trained(BASE, tmp_path)
+    for path in (tmp_path / "checkpoint").glob("*.json"):
+        path.write_text("{}")
+    before = contents(tmp_path)
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(ValueError, match="intact"):
+        trained(BASE, tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "metrics.jsonl", "result.json"])
+def test_something_else_in_the_place_of_a_file_is_one_error(tmp_path: Path, name: str) -> None:
+    trained(BASE, tmp_path)
+    path = tmp_path / name
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("")
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(ValueError, match=name):
+        trained(BASE, tmp_path, overwrite=True)
+    with pytest.raises((OSError, ValueError), match=name):
+        trained(BASE, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [({"gamma": 7.0}, "gamma"), ({"seed": 3}, "seed"), ({"batch_size": 4}, "batch_size")],
+)
+def test_another_configuration_is_an_error(
+    tmp_path: Path, change: dict[str, Any], match: str
+) -> None:
+    trained(BASE, tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=match):
+        trained(dataclasses.replace(BASE, **change), tmp_path, resume=True)
+    with pytest.raises(FileExistsError):
+        trained(BASE, tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_other_data_or_another_model_are_an_error(tmp_path: Path) -> None:
+    trained(BASE, tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match="data"):
+        trained(BASE, tmp_path, data=data(44), resume=True)
+    with pytest.raises(ValueError, match="fit"):
+        trained(BASE, tmp_path, model=nn.Linear(4, 2), resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_has_one_writer(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(ValueError, match="in use"):
+        trained(BASE, tmp_path)
+    trained(BASE, tmp_path)
+
+
+def test_metrics_without_a_checkpoint_are_not_overwritten(tmp_path: Path) -> None:
+    trained(BASE, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match="no checkpoint"):
+        trained(BASE, tmp_path, resume=True)
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert trained(BASE, tmp_path, resume=True) == trained(BASE, None)
+
+
+# Another length.
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [*((kind, 1e9) for kind in KINDS), ("wrm", 1e-9), ("wrm, kept", 1e-9)]
+)
+def test_a_longer_run_is_that_of_the_length_from_the_start(
+    tmp_path: Path, kind: str, seconds: float
+) -> None:
+    config = dataclasses.replace(BASE, **KINDS[kind])
+    longer, longest = (dataclasses.replace(config, max_calls=calls) for calls in (71, 110))
+    for each, resume in ((config, False), (longer, True)):
+        trained(each, tmp_path, resume=resume, checkpoint_seconds=seconds)
+    found = trained(longest, tmp_path, resume=True, checkpoint_seconds=seconds)
+    assert found == trained(longest, None)
+    assert RunFolder(tmp_path).config()["max_calls"] == 110
+
+
+def test_epochs_are_a_length_too(tmp_path: Path) -> None:
+    config = dataclasses.replace(BASE, max_calls=10_000, epochs=2)
+    trained(config, tmp_path)
+    longer = dataclasses.replace(config, epochs=4)
+    assert trained(longer, tmp_path, resume=True) == trained(longer, None)
+
+
+def test_an_unfinished_run_gets_a_longer_or_shorter_length(tmp_path: Path) -> None:
+    for calls in (30, 90):
+        with pytest.raises(DiedError):
+            trained(BASE, tmp_path / str(calls), checkpoint_seconds=1e-9, progress=dying_after(5))
+        config = dataclasses.replace(BASE, max_calls=calls)
+        assert trained(config, tmp_path / str(calls), resume=True) == trained(config, None)
+
+
+def test_intervals_that_came_from_the_first_length_stay(tmp_path: Path) -> None:
+    config = dataclasses.replace(BASE, log_every=None, eval_every=None, max_calls=200)
+    trained(config, tmp_path)
+    longer = trained(dataclasses.replace(config, max_calls=400), tmp_path, resume=True)["rows"]
+    evaluated = [row["calls"] // 20 for row in longer if "test_clean" in row]
+    assert evaluated[:20] == [*range(1, 21)]
+
+
+@pytest.mark.parametrize("calls", [39, 12, 1])
+def test_a_length_that_is_done_is_an_error(tmp_path: Path, calls: int) -> None:
+    trained(BASE, tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=f"max_calls = {calls}"):
+        trained(dataclasses.replace(BASE, max_calls=calls), tmp_path, resume=True)
+    with pytest.raises(ValueError, match="max_calls = 40"):
+        trained(dataclasses.replace(BASE, epochs=9), tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_crash_at_any_moment_leaves_one_length_or_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = dataclasses.replace(BASE, eval_every=1000, max_calls=16)
+    long = dataclasses.replace(short, max_calls=26)
+    ends = {each.max_calls: trained(each, tmp_path / str(each.max_calls)) for each in (short, long)}
+    left = [math.inf]
+
+    def dying(function: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] <= 0:
+                raise DiedError
+            return function(*args, **kwargs)
+
+        return called
+
+    seen = set()
+    for moment in range(1, 200):
+        folder = tmp_path / f"run {moment}"
+        shutil.copytree(tmp_path / "16", folder)
+        with monkeypatch.context() as patched:
+            for module, name in ((os, "fsync"), (os, "replace"), (Path, "unlink")):
+                patched.setattr(module, name, dying(getattr(module, name)))
+            left[:] = [moment]
+            try:
+                trained(long, folder, resume=True, checkpoint_seconds=1e9)
+                break
+            except DiedError:
+                pass
+        known = TrainConfig.from_dict(RunFolder(folder).config())
+        assert trained(known, folder, resume=True) == ends[known.max_calls]
+        assert trained(long, folder, resume=True) == ends[26]
+        seen.add(known.max_calls)
+    assert moment > 10 and seen == {16, 26}
+
+
+def test_a_longer_run_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["train", "--data", "synthetic", "--quiet", "--eval-eps", "0.5"]
+    line += ["--log-every", "10", "--eval-every", "30", "--out"]
+    once, run = str(tmp_path / "once"), str(tmp_path / "run")
+    assert main([*line, once, "--max-calls", "60"]) == 0
+    assert main([*line, run, "--max-calls", "25"]) == 0
+    assert main(["train", "--out", run, "--resume", "--max-calls", "20", "--quiet"]) == 2
+    assert "--max-calls = 20" in capsys.readouterr().err
+    assert main(["train", "--out", run, "--resume", "--max-calls", "60", "--quiet"]) == 0
+    rows = [[{**row, "seconds": 0.0} for row in RunFolder(each).rows()] for each in (once, run)]
+    assert rows[0] == rows[1]
+    assert main(["train", "--out", run, "--resume", "--quiet"]) == 0
+
+
+def test_what_may_change_is_the_length_and_the_machine() -> None:
+    assert set(ON_RESUME) == {*LENGTH, *OF_THE_MACHINE}
+
+
+# Ranks.
+
+ON_RANKS = ("wrm", "wrm, kept", "wrm, released", "tiada", "group", "group, tiada")
+NOISY = ("wrm, batch statistics", "trades")
+
+
+def on_ranks(kind: str) -> TrainConfig:
+    return dataclasses.replace(BASE, epochs=4, max_calls=10_000, **KINDS[kind])
+
+
+def network(kind: str) -> nn.Module:
+    """Two ranks draw different dropout masks and have statistics of half a batch."""
+    torch.default_generator.manual_seed(2)
+    return model() if kind in NOISY else nn.Sequential(nn.Linear(4, 6), nn.ELU(), nn.Linear(6, 2))
+
+
+def work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    timeout = datetime.timedelta(seconds=120)
+    place = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", place, rank=rank, world_size=2, timeout=timeout)
+    found = {}
+    for kind in (*ON_RANKS, *NOISY):
+        config, where = on_ranks(kind), Path(folder) / kind
+
+        def go(name: str, kind: str = kind, where: Path = where, **options: Any) -> dict[str, Any]:
+            given = {"model": network(kind), "data": data(40), **options}
+            return outcome(train(on_ranks(kind), where / name, **given))
+
+        found[kind] = go("two")
+        # The signal arrives at one of the ranks only.
+        stopping = interrupting_after(9, active=rank == 1)
+        assert go("interrupted", progress=stopping)["status"] == "INTERRUPTED"
+        if rank == 0:
+            shutil.copytree(where / "interrupted", where / "one")
+        dist.barrier()
+        found[f"{kind}, resumed"] = go("interrupted", resume=True)
+    found["padded"] = outcome(train(config, data=data(43), model=network("wrm")))
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[str, Any]]:
+    mp.spawn(work, (str(folder),), nprocs=2)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_ranks_have_the_same_result(ranks: list[dict[str, Any]]) -> None:
+    assert ranks[0] == ranks[1]
+    assert {found["status"] for found in ranks[0].values()} == {"FINISHED"}
+
+
+@pytest.mark.parametrize("kind", ON_RANKS)
+def test_two_ranks_train_like_one_process(ranks: list[dict[str, Any]], kind: str) -> None:
+    alone = outcome(train(on_ranks(kind), model=network(kind), data=data(40)))
+    found = ranks[0][kind]
+    for row, other in zip(found["rows"], alone["rows"], strict=True):
+        assert row == pytest.approx(other, rel=2e-4, abs=2e-5)
+    for name, numbers in found["weights"].items():
+        assert numbers == pytest.approx(alone["weights"][name], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", [*ON_RANKS, *NOISY])
+def test_a_signal_to_one_rank_stops_both_and_resume_is_exact(
+    ranks: list[dict[str, Any]], kind: str
+) -> None:
+    assert ranks[0][f"{kind}, resumed"] == ranks[0][kind]
+
+
+@pytest.mark.parametrize("kind", ON_RANKS)
+def test_one_process_resumes_a_run_of_two_ranks(
+    ranks: list[dict[str, Any]], folder: Path, kind: str
+) -> None:
+    given = {"model": network(kind), "data": data(40)}
+    assert train(on_ranks(kind), folder / kind / "one", resume=True, **given).status.name == (
+        "FINISHED"
+    )
+
+
+def test_a_restart_resumes_what_its_launch_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    line = ["train", "--data", "synthetic", "--max-calls", "20", "--out", str(out)]
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "first")
+    assert main(line) == 0
+    before = (out / "metrics.jsonl").read_bytes()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert main([*line, "--overwrite"]) == 0
+    assert (out / "metrics.jsonl").read_bytes() == before
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "second")
+    assert main(line) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main([*line, "--overwrite"]) == 0
+    assert (out / "metrics.jsonl").read_bytes() != before
+
+
+def test_torchrun_restarts_a_killed_rank_and_the_run_resumes(tmp_path: Path) -> None:
+    line = "--data synthetic --epochs 15 --max-calls 100000 --batch-size 500 --eval-samples 100"
+    line += " --quiet --warm-start memory --checkpoint-seconds 0.2"
+
+    def command(out: str) -> list[str]:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        port = ["--master-port", str(20000 + os.getpid() % 20000), "--max-restarts", "1"]
+        return [*launch, *port, "-m", "neada", "train", *line.split(), "--out", out]
+
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command("whole"), cwd=tmp_path, env=quiet, check=True, capture_output=True)
+    process = subprocess.Popen(
+        command("killed"), cwd=tmp_path, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    give_up = time.monotonic() + 60.0
+    while not list(tmp_path.glob("killed/checkpoint/*.json")) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    children = ["pgrep", "-P", str(process.pid)]
+    workers = subprocess.run(children, capture_output=True, text=True, check=True).stdout.split()
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    words = process.communicate(timeout=120)[0].decode()
+    assert process.returncode == 0, words
+    rows = [
+        [{**row, "seconds": 0.0} for row in RunFolder(tmp_path / name).rows()]
+        for name in ("whole", "killed")
+    ]
+    assert rows[0] == rows[1]
