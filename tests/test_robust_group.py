@@ -270,8 +270,8 @@ def test_a_resumed_run_is_the_same_bit_for_bit(regularizer: Any, rule: Any) -> N
     inputs, targets, groups = batch()
 
     def make() -> tuple[GroupDRO, torch.optim.Optimizer]:
-        strength = 0.2 if regularizer else 1.0
-        group = objective(regularizer=regularizer, strength=strength, stopping=rule)
+        strength = {} if regularizer is None else {"strength": 0.2}
+        group = objective(regularizer=regularizer, stopping=rule, **strength)
         return group, torch.optim.Adam(group.model.parameters(), lr=0.05)
 
     def run(group: GroupDRO, x_optimizer: torch.optim.Optimizer, steps: range) -> None:
