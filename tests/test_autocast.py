@@ -276,7 +276,7 @@ ATTACKS: dict[str, Callable[..., Tensor]] = {
     "pgd": attacks.pgd,
     "apgd": attacks.apgd,
     "square": square,
-    "ensemble": attack_in_turn,
+    "ensemble": lambda *args, **options: attack_in_turn(*args, **options).points,
 }
 
 
