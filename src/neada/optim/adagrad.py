@@ -47,6 +47,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         rowwise: Every row is its own problem.
 
     Example:
+        >>> import torch
         >>> w = torch.zeros(2, requires_grad=True)
         >>> optimizer = GeneralizedAdaGrad([w], lr=1.0)
         >>> for _ in range(100):
