@@ -24,6 +24,17 @@ def backtrack(
     return rows
 
 
+def test_every_armijo_step_keeps_its_promise() -> None:
+    scale = torch.tensor([1.0, 30.0], dtype=torch.float64)
+    w = vector(3.0, -1.0)
+    optimizer = optim.Backtracking([w], test="armijo", c=0.5, safe=False)
+    value = lambda: (scale * w**2).sum() + torch.cos(w).sum()  # noqa: E731
+    for _ in range(20):
+        ((before, after, moved),) = backtrack(optimizer, w, value, 1)
+        step = optimizer.param_groups[0]["numbers"]["step"]
+        assert after <= before - 0.5 / step * moved**2
+
+
 def test_the_quadratic_test_contracts_at_the_proven_rate() -> None:
     """|w+ - w*|^2 <= (1 - mu s)|w - w*|^2 with the accepted step s, also on a ball."""
     a = torch.tensor([1.0, 10.0], dtype=torch.float64)
@@ -41,12 +52,19 @@ def test_the_quadratic_test_contracts_at_the_proven_rate() -> None:
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_the_search_goes_on_below_the_rounding_of_values(offset: float) -> None:
+def test_the_safe_rule_goes_on_below_the_rounding_of_values(offset: float) -> None:
+    """An unsafe search stalls where the decrease drowns in the last digits of the value."""
     a = torch.tensor([1.0, 7.0, 10.0], dtype=torch.float64)
-    w = vector(3.0, -2.0, 1.0)
-    optimizer = optim.Backtracking([w])
-    backtrack(optimizer, w, lambda: 0.5 * (a * (w - 1.0) ** 2).sum() + offset, 400)
-    assert float((a * (w.detach() - 1.0)).norm()) < 1e-13
+
+    def final_gradient(safe: bool) -> float:
+        w = vector(3.0, -2.0, 1.0)
+        optimizer = optim.Backtracking([w], safe=safe)
+        backtrack(optimizer, w, lambda: 0.5 * (a * (w - 1.0) ** 2).sum() + offset, 400)
+        return float((a * (w.detach() - 1.0)).norm())
+
+    assert final_gradient(True) < 1e-13
+    if offset:
+        assert final_gradient(False) > 1e-9
 
 
 def test_an_unvalidated_first_step_is_never_taken_untested() -> None:
@@ -92,9 +110,16 @@ def test_a_kept_step_goes_on_growing() -> None:
     assert optimizer.param_groups[0]["numbers"]["step"] == 1e-3 * 2**7
 
 
+def test_the_trial_step_is_capped() -> None:
+    w = vector(1.0)
+    optimizer = optim.Backtracking([w], lr=0.1, max_step=0.15)
+    backtrack(optimizer, w, lambda: (0.5 * w**2).sum(), 5)
+    assert optimizer.param_groups[0]["numbers"]["step"] == 0.15
+
+
 def test_after_too_many_trials_the_stochastic_search_takes_a_tiny_step() -> None:
     w = vector(0.0)
-    optimizer = optim.StochasticLineSearch([w])
+    optimizer = optim.StochasticLineSearch([w], max_trials=3, policy="keep")
     w.grad = torch.tensor([2.0], dtype=torch.float64)
     optimizer.step(lambda: 10.0, value=1.0)
     assert float(w.detach()) == pytest.approx(-2e-6)

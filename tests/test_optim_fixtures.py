@@ -23,25 +23,30 @@ Make = Callable[[list[torch.Tensor], Hyper, sets.Set | None], torch.optim.Optimi
 
 
 def _adagrad(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.Optimizer:
+    accumulate = "mapping" if h.get("accumulate") == "map" else "gradient"
     return optim.GeneralizedAdaGrad(
         params,
         h["eta"],
         alpha=h["alpha"],
         v0=h["v0"],
+        accumulate=accumulate,
         constraint=constraint,
     )
 
 
 def _adgd(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.Optimizer:
-    return optim.AdGD(params, h["la0"], variant=h["variant"], constraint=constraint)
+    return optim.AdGD(params, h["la0"], variant=h.get("variant", "accel"), constraint=constraint)
 
 
 def _backtracking(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.Optimizer:
     return optim.Backtracking(
         params,
         h["eta0"],
+        test=h["test"],
+        c=h["c"],
         shrink=h["beta"],
         grow=h["grow"],
+        safe=h.get("safe", False),
         constraint=constraint,
     )
 
@@ -52,6 +57,7 @@ def _coin(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.
         bound=h["G"],
         wealth=h["eps"],
         curvature=h["curvature"],
+        reduction=h.get("reduction", "cut"),
         constraint=constraint,
     )
 
@@ -59,14 +65,18 @@ def _coin(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.
 MAKE: dict[str, Make] = {
     "adagrad_norm": _adagrad,
     "adagrad_norm_ball": _adagrad,
+    "adagrad_norm_ball_mapping": _adagrad,
     "adagrad_norm_noise": _adagrad,
     "gen_adagrad_025": _adagrad,
     "gen_adagrad_075": _adagrad,
     "gen_adagrad_100": _adagrad,
     "adapg_ball": _adgd,
+    "adgd_accel": _adgd,
     "adgd_mm20": _adgd,
     "adgd_mm20_linear": _adgd,
     "adgd_mm23": _adgd,
+    "backtracking_armijo": _backtracking,
+    "backtracking_armijo_ball": _backtracking,
     "backtracking_quad": _backtracking,
     "backtracking_quad_ball": _backtracking,
     "backtracking_quad_safe": _backtracking,
@@ -74,8 +84,8 @@ MAKE: dict[str, Make] = {
     "coin_ons": _coin,
     "coin_ons_curv_ball_cut": _coin,
     "decsps": lambda p, h, c: optim.DecSPS(p, h["f_low"], c0=h["c0"], max_step=h["eta_b"]),
-    "dog": lambda p, h, c: optim.DoG(p, r_eps=h["reps_rel"]),
-    "dowg": lambda p, h, c: optim.DoWG(p, r_eps=h["reps_rel"]),
+    "dog": lambda p, h, c: optim.DoG(p, r_eps=h["reps_rel"], eps=h["eps"]),
+    "dowg": lambda p, h, c: optim.DoWG(p, r_eps=h["reps_rel"], eps=h["eps"]),
     "freerex": lambda p, h, c: optim.FreeRex(p),
     "freerex_momentum": lambda p, h, c: optim.FreeRex(p, momentum=True),
     "hazan_kakade": lambda p, h, c: optim.HazanKakade(p, h["f_low"], epoch_steps=h["T"]),
@@ -91,10 +101,7 @@ MAKE: dict[str, Make] = {
         p, h["f_low"], c=h["c"], max_step=h["eta0"], growth=h["tau"] ** h["b_over_n"]
     ),
 }
-NOT_OURS = {  # carmon_hinder is a function, tested elsewhere
-    *("dadapt_sgd", "prodigy", "carmon_hinder", "adagrad_norm_ball_mapping", "adgd_accel"),
-    *("backtracking_armijo", "backtracking_armijo_ball"),
-}
+NOT_OURS = {"dadapt_sgd", "prodigy", "carmon_hinder"}  # the last is a function, tested elsewhere
 
 
 def test_every_fixture_is_used() -> None:

@@ -4,14 +4,18 @@ Yang, Li & He 2022 (arXiv:2206.00743, Algorithm 4 and Theorem 4); Ward, Wu & Bot
 scalar step; Mukkamala & Hein 2017 for alpha = 1.
 """
 
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal
 
+import torch
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from neada import tensors
 from neada.checks import check_choice, check_number
-from neada.optim.base import Active, Common, Group, PlayerOptimizer
+from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, is_finite, where
+from neada.sets import Set
 
 __all__ = ["GeneralizedAdaGrad", "SCAdaNGD"]
 
@@ -23,7 +27,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         v_{k+1} = v_k + \|g_k\|^2, \qquad w_{k+1} = P\bigl(w_k - \eta\, g_k / v_{k+1}^{\alpha}\bigr)
 
     :math:`\alpha = 1/2` is AdaGrad-Norm. The norm is that of the whole player, all groups
-    together; `AdaptiveSGD` has one sum per coordinate.
+    together; `scope` makes it that of each tensor or of each coordinate.
 
     Needs to know: nothing for :math:`\alpha < 1`; any `lr` has the rate, a too small one costs
     time. For :math:`\alpha = 1`, :math:`\eta \ge G^2/\mu` (gradient bound, strong convexity).
@@ -40,6 +44,9 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         alpha: The exponent, in (0, 1].
         v0: Where the sum starts. A tiny one makes the first step as long as `lr` whatever the
             gradient; for alpha > 1/2 it makes it unbounded, so at least 0.01 is asked for there.
+        scope: Whose norms are summed: "player", "tensor" or "coordinate".
+        accumulate: What is summed: the squared norm of the "gradient", or of the gradient
+            "mapping" w - P(w - g), which vanishes at a solution on the boundary of the set.
         average: None, or the decay of the average that `averaged()` shows: 0 uniform, 1 weights
             proportional to the step's number.
         maximize: Ascend instead of descend.
@@ -58,7 +65,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("alpha", "v0", "average")
+    shared: ClassVar[tuple[str, ...]] = ("alpha", "v0", "scope", "accumulate", "average")
 
     def __init__(
         self,
@@ -67,16 +74,24 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         *,
         alpha: float = 0.5,
         v0: float = 1.0,
+        scope: Literal["player", "tensor", "coordinate"] = "player",
+        accumulate: Literal["gradient", "mapping"] = "gradient",
         average: float | None = None,
-        **common: Unpack[Common],
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
     ) -> None:
         defaults = {
             "lr": lr,
             "alpha": alpha,
             "v0": v0,
+            "scope": scope,
+            "accumulate": accumulate,
             "average": average,
         }
-        super().__init__(params, defaults, **common)
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
 
     def _check(self, group: Group) -> None:
         self._check_rate(group, has_rows=group["rowwise"])
@@ -87,15 +102,71 @@ class GeneralizedAdaGrad(PlayerOptimizer):
                 f"v0 must be at least 0.01 for alpha > 1/2, got {group['v0']}: the first step "
                 "grows without bound as v0 and the gradient go to zero"
             )
+        check_choice("scope", group["scope"], ("player", "tensor", "coordinate"))
+        check_choice("accumulate", group["accumulate"], ("gradient", "mapping"))
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
-        return {"v": self.param_groups[0]["v0"]}
+        head = self.param_groups[0]
+        return {"v": head["v0"]} if head["scope"] == "player" else {}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
-        numbers["v"] = v = numbers["v"] + active.norm_sq
-        self._descend(active, v ** -self.param_groups[0]["alpha"])
+        head = self.param_groups[0]
+        if head["scope"] == "player":
+            numbers["v"] = v = numbers["v"] + self._added(active)
+            self._descend(active, v ** -head["alpha"])
+            return
+        update = self._tensor_steps if head["scope"] == "tensor" else self._coordinate_steps
+        update(active, numbers, self._accumulated(active))
+        self._project(active)
+
+    def _accumulated(self, active: Active) -> list[Tensor]:
+        """The gradient, or the gradient mapping w - P(w - g) where there is a set."""
+        if self.param_groups[0]["accumulate"] == "gradient":
+            return active.grads
+        mapping: list[Tensor] = []
+        for group, span in active.spans:
+            grads, constraint = active.grads[span], group["constraint"]
+            if constraint is not None:
+                place = {id(p): g for p, g in zip(active.params[span], grads, strict=True)}
+                ascent = [-place.get(id(p), torch.zeros_like(p)) for p in group["params"]]
+                everywhere = constraint.gradient_mapping(group["params"], ascent)
+                grads = [
+                    g for p, g in zip(group["params"], everywhere, strict=True) if id(p) in place
+                ]
+            mapping += grads
+        return mapping
+
+    def _added(self, active: Active) -> Scalar:
+        if self.param_groups[0]["accumulate"] == "gradient":
+            return active.norm_sq
+        return tensors.squared_norm(self._accumulated(active), self._rowwise)
+
+    def _tensor_steps(
+        self, active: Active, numbers: dict[str, Any], accumulated: list[Tensor]
+    ) -> None:
+        alpha, v0 = self.param_groups[0]["alpha"], self.param_groups[0]["v0"]
+        place = {id(param): i for i, param in enumerate(self._all_params())}
+        for group, span in active.spans:
+            for param, grad, added in zip(
+                active.params[span], active.grads[span], accumulated[span], strict=True
+            ):
+                name = f"v of tensor {place[id(param)]}"
+                v = numbers.get(name, v0) + tensors.squared_norm([added], self._rowwise)
+                numbers[name] = v
+                tensors.add_scaled_([param], [grad], -group["lr"] * v**-alpha)
+
+    def _coordinate_steps(
+        self, active: Active, numbers: dict[str, Any], accumulated: list[Tensor]
+    ) -> None:
+        alpha, v0 = self.param_groups[0]["alpha"], self.param_groups[0]["v0"]
+        sums = self._vectors("v", active.params, lambda param: torch.full_like(param, v0))
+        torch._foreach_addcmul_(sums, accumulated, accumulated)
+        scales = torch._foreach_pow(sums, alpha)
+        for group, span in active.spans:
+            steps = torch._foreach_div(active.grads[span], scales[span])
+            tensors.add_scaled_(active.params[span], steps, -group["lr"])
 
 
 class SCAdaNGD(PlayerOptimizer):
@@ -145,9 +216,14 @@ class SCAdaNGD(PlayerOptimizer):
         strong_convexity: float,
         *,
         power: Literal[1, 2] = 2,
-        **common: Unpack[Common],
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
     ) -> None:
-        super().__init__(params, {"strong_convexity": strong_convexity, "power": power}, **common)
+        defaults = {"strong_convexity": strong_convexity, "power": power}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
 
     def _check(self, group: Group) -> None:
         check_number("strong_convexity", group["strong_convexity"])

@@ -2,44 +2,49 @@
 
 `KT` (Orabona & Pal 2016, arXiv:1602.04128), `COCOB` (Orabona & Tommasi 2017, arXiv:1705.07795),
 `CoinBetting` (Cutkosky & Orabona 2018, arXiv:1802.06293), `FreeRex` (Cutkosky & Boahen 2017,
-arXiv:1703.02629). On a set an unconstrained learner uses the reduction of Cutkosky 2020: the
-learner proposes a point outside, its projection is played, and the learner receives a gradient that
-also penalizes the distance to the set.
+arXiv:1703.02629). An unconstrained learner plays on a set by the reductions of Cutkosky & Orabona
+2018 and Cutkosky 2020: the learner proposes a point outside, its projection is played, and the
+learner is told a gradient that also punishes the distance to the set.
 """
 
 import math
 from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_flags, check_number
-from neada.optim.base import Active, Common, Group, PlayerOptimizer
+from neada.checks import check_choice, check_flags, check_number
+from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, expm1, maximum, minimum, sqrt, where
 from neada.sets import Set
 
-__all__ = ["COCOB", "KT", "CoinBetting", "FreeRex", "surrogate_gradient"]
+__all__ = ["COCOB", "KT", "CoinBetting", "FreeRex", "Reduction", "surrogate_gradient"]
+
+
+Reduction = Literal["half", "cut"]
 
 
 def surrogate_gradient(
     gradient: list[Tensor],
     proposed: list[Tensor],
     played: list[Tensor],
+    rule: Reduction,
     rowwise: bool,
 ) -> list[Tensor]:
     r"""The gradient to feed back to the learner, as new tensors.
 
     With :math:`e` the unit vector from the played to the proposed point (0 if they coincide),
-    it is :math:`g - \min(\langle g, e\rangle, 0)\, e`.
+    "half" is :math:`(g + \|g\| e)/2` and "cut" is :math:`g - \min(\langle g, e\rangle, 0)\, e`.
 
     Args:
         gradient: The gradient at the played point.
         proposed: What the learner proposed.
         played: Its projection.
+        rule: Which of the two.
         rowwise: Whether every row is its own problem.
     """
     outward = tensors.difference(proposed, played)
@@ -49,8 +54,13 @@ def surrogate_gradient(
     size = sqrt(tensors.squared_norm(proposed, rowwise))
     tensors.scale_(outward, where(distance > rounding * size, divide(1.0, distance), 0.0))
     fed_back = tensors.clone(gradient)
-    inward: Scalar = minimum(tensors.dot(gradient, outward, rowwise), 0.0)
-    tensors.add_scaled_(fed_back, outward, -inward)
+    if rule == "half":
+        norm = sqrt(tensors.squared_norm(gradient, rowwise))
+        tensors.add_scaled_(fed_back, outward, norm)
+        tensors.scale_(fed_back, 0.5)
+    else:
+        inward: Scalar = minimum(tensors.dot(gradient, outward, rowwise), 0.0)
+        tensors.add_scaled_(fed_back, outward, -inward)
     return fed_back
 
 
@@ -100,9 +110,14 @@ class KT(PlayerOptimizer):
         *,
         wealth: float = 1.0,
         average: float | None = None,
-        **common: Unpack[Common],
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
     ) -> None:
-        super().__init__(params, {"bound": bound, "wealth": wealth, "average": average}, **common)
+        defaults = {"bound": bound, "wealth": wealth, "average": average}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
 
     def _check(self, group: Group) -> None:
         check_number("bound", group["bound"])
@@ -232,6 +247,7 @@ class CoinBetting(PlayerOptimizer):
         bound: A bound on the gradient norm, or None for the largest seen.
         wealth: The initial wealth.
         curvature: Whether the center follows the iterates.
+        reduction: What the learner is told when it proposes a point outside the set.
         average: None, or the decay of the average that `averaged()` shows; 0 is the proven one.
         maximize: Ascend instead of descend.
         constraint: The set to play on, joint over the tensors of a group.
@@ -248,7 +264,7 @@ class CoinBetting(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "curvature", "average")
+    shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "curvature", "reduction", "average")
 
     def __init__(
         self,
@@ -257,22 +273,29 @@ class CoinBetting(PlayerOptimizer):
         bound: float | None = None,
         wealth: float = 1.0,
         curvature: bool = True,
+        reduction: Reduction = "cut",
         average: float | None = None,
-        **common: Unpack[Common],
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
     ) -> None:
         defaults = {
             "bound": bound,
             "wealth": wealth,
             "curvature": curvature,
+            "reduction": reduction,
             "average": average,
         }
-        super().__init__(params, defaults, **common)
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
 
     def _check(self, group: Group) -> None:
         if group["bound"] is not None:
             check_number("bound", group["bound"])
         check_number("wealth", group["wealth"])
         check_flags(curvature=group["curvature"])
+        check_choice("reduction", group["reduction"], ("half", "cut"))
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)
 
@@ -298,7 +321,9 @@ class CoinBetting(PlayerOptimizer):
         tensors.scale_(gradient, inverse)
         proposed = self._vectors("proposed", active.params, torch.clone)
         if self._has_set(active):
-            gradient = surrogate_gradient(gradient, proposed, active.params, self._rowwise)
+            gradient = surrogate_gradient(
+                gradient, proposed, active.params, head["reduction"], self._rowwise
+            )
         center = self._vectors("center", active.params, torch.clone)
         if head["curvature"]:
             weight = norm * inverse
@@ -333,9 +358,6 @@ class CoinBetting(PlayerOptimizer):
         tensors.scale_(direction, 1.0 / maximum(length, 1.0))
 
 
-_K = math.sqrt(5.0)
-
-
 class FreeRex(PlayerOptimizer):
     r"""An exponential of the summed gradient, with nothing to tune.
 
@@ -343,7 +365,7 @@ class FreeRex(PlayerOptimizer):
 
     .. math::
         q \leftarrow \max(q + 2\|g\|^2,\ L\|G\|), \qquad a \leftarrow \max(a,\ q/L^2), \qquad
-        w = w_0 - \frac{G}{\|G\|}\,\frac{\exp(\|G\|/\sqrt{5q}) - 1}{a}
+        w = w_0 - \frac{G}{\|G\|}\,\frac{\exp(\|G\|/(k\sqrt q)) - 1}{a}
 
     With `momentum` the mean displacement, weighted by gradient norms, is added.
 
@@ -357,7 +379,9 @@ class FreeRex(PlayerOptimizer):
 
     Args:
         params: Tensors or parameter groups.
+        k: The only constant; the authors' is the square root of 5.
         momentum: Whether to add the weighted mean displacement.
+        reduction: What the learner is told when it proposes a point outside the set.
         average: None, or the decay of the average that `averaged()` shows; 0 is the proven one.
         maximize: Ascend instead of descend.
         constraint: The set to play on, joint over the tensors of a group.
@@ -374,20 +398,29 @@ class FreeRex(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("momentum", "average")
+    shared: ClassVar[tuple[str, ...]] = ("k", "momentum", "reduction", "average")
 
     def __init__(
         self,
         params: ParamsT,
         *,
+        k: float = math.sqrt(5.0),
         momentum: bool = False,
+        reduction: Reduction = "cut",
         average: float | None = None,
-        **common: Unpack[Common],
+        maximize: bool = False,
+        constraint: Set | None = None,
+        rowwise: bool = False,
     ) -> None:
-        super().__init__(params, {"momentum": momentum, "average": average}, **common)
+        defaults = {"k": k, "momentum": momentum, "reduction": reduction, "average": average}
+        super().__init__(
+            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
+        )
 
     def _check(self, group: Group) -> None:
+        check_number("k", group["k"])
         check_flags(momentum=group["momentum"])
+        check_choice("reduction", group["reduction"], ("half", "cut"))
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)
 
@@ -400,7 +433,9 @@ class FreeRex(PlayerOptimizer):
         proposed = self._vectors("proposed", active.params, torch.clone)
         gradient, norm_sq = active.grads, active.norm_sq
         if self._has_set(active):
-            gradient = surrogate_gradient(gradient, proposed, active.params, self._rowwise)
+            gradient = surrogate_gradient(
+                gradient, proposed, active.params, head["reduction"], self._rowwise
+            )
             norm_sq = tensors.squared_norm(gradient, self._rowwise)
         norm = sqrt(norm_sq)
         mean = self._vectors("mean_displacement", active.params, torch.zeros_like)
@@ -416,7 +451,7 @@ class FreeRex(PlayerOptimizer):
         numbers["q"] = q = maximum(numbers["q"] + 2.0 * norm_sq, largest * sum_norm)
         numbers["a"] = a = maximum(numbers["a"], divide(q, largest * largest))
 
-        length = divide(expm1(divide(sum_norm, _K * sqrt(q))), a)
+        length = divide(expm1(divide(sum_norm, head["k"] * sqrt(q))), a)
         tensors.copy_(proposed, starts)
         tensors.add_scaled_(proposed, sums, -divide(length, sum_norm))
         if head["momentum"]:
