@@ -197,14 +197,6 @@ CASES = [
         accuracy=1e-7,
     ),
     Case(
-        "adgd-accel",
-        optim.AdGD,
-        {"variant": "accel", "lr": 1e-3},
-        ref.AdGD,
-        None,
-        takes_sets=False,
-    ),
-    Case(
         "polyak",
         optim.Polyak,
         {"f_bound": 0.0},
@@ -334,7 +326,6 @@ CASES = [
         {"lr": 0.5},
         ref.DoWG,
         accuracy=0.05,
-        bad=(({"eps": -1.0}, "eps must be a number"),),
     ),
     Case(
         "spg",

@@ -35,7 +35,7 @@ def _adagrad(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.opt
 
 
 def _adgd(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.Optimizer:
-    return optim.AdGD(params, h["la0"], variant=h.get("variant", "accel"), constraint=constraint)
+    return optim.AdGD(params, h["la0"], variant=h["variant"], constraint=constraint)
 
 
 def _backtracking(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.Optimizer:
@@ -71,7 +71,6 @@ MAKE: dict[str, Make] = {
     "gen_adagrad_075": _adagrad,
     "gen_adagrad_100": _adagrad,
     "adapg_ball": _adgd,
-    "adgd_accel": _adgd,
     "adgd_mm20": _adgd,
     "adgd_mm20_linear": _adgd,
     "adgd_mm23": _adgd,
@@ -84,8 +83,8 @@ MAKE: dict[str, Make] = {
     "coin_ons": _coin,
     "coin_ons_curv_ball_cut": _coin,
     "decsps": lambda p, h, c: optim.DecSPS(p, h["f_low"], c0=h["c0"], max_step=h["eta_b"]),
-    "dog": lambda p, h, c: optim.DoG(p, r_eps=h["reps_rel"], eps=h["eps"]),
-    "dowg": lambda p, h, c: optim.DoWG(p, r_eps=h["reps_rel"], eps=h["eps"]),
+    "dog": lambda p, h, c: optim.DoG(p, r_eps=h["reps_rel"]),
+    "dowg": lambda p, h, c: optim.DoWG(p, r_eps=h["reps_rel"]),
     "freerex": lambda p, h, c: optim.FreeRex(p),
     "freerex_momentum": lambda p, h, c: optim.FreeRex(p, momentum=True),
     "hazan_kakade": lambda p, h, c: optim.HazanKakade(p, h["f_low"], epoch_steps=h["T"]),
@@ -101,7 +100,7 @@ MAKE: dict[str, Make] = {
         p, h["f_low"], c=h["c"], max_step=h["eta0"], growth=h["tau"] ** h["b_over_n"]
     ),
 }
-NOT_OURS = {"dadapt_sgd", "prodigy", "carmon_hinder"}  # the last is a function, tested elsewhere
+NOT_OURS = {"adgd_accel", "dadapt_sgd", "prodigy", "carmon_hinder"}  # a function, tested elsewhere
 
 
 def test_every_fixture_is_used() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice, check_flags, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective, restore_on_error
 from neada.scalars import (
@@ -185,6 +185,7 @@ class Backtracking(LineSearch):
 
     def _check(self, group: Group) -> None:
         check_number("lr", group["lr"])
+        check_flags(safe=group["safe"])
         check_choice("test", group["test"], ("quad", "armijo"))
         check_number("c", group["c"], below=1.0)
         check_number("shrink", group["shrink"], below=1.0)

@@ -70,6 +70,8 @@ class HalfSpace(Set):
     def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
         point, normal = self._rows(tensors)
         excess = self._excess(point, normal)
+        if not math.isfinite(excess):
+            return False
         if tol is None:
             return excess <= self._rounding(point, normal, tensors[0].dtype)
         return excess / float(torch.linalg.vector_norm(normal)) <= tol

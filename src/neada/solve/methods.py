@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice, check_number, nearest
+from neada.checks import check_choice, check_flags, check_number, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
@@ -89,6 +89,7 @@ def make_stepper(
         TypeError: An argument is of the wrong type, or the function returns no stepper.
     """
     options = options or {}
+    check_flags(rowwise=players.rowwise, stochastic=players.stochastic)
     if callable(method):
         return _stepper_of_function(method, players, options)
     check_choice("method", method, _METHODS)
