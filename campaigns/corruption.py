@@ -176,7 +176,7 @@ def _reproduced(folder: Path) -> Victim:
         return ""
 
     uses = {
-        "report": lambda copy: ["report", str(copy), "--quiet"],
+        "report": lambda copy: ["report", str(copy), "--json"],
         "reproduce": reproductions.arguments,
     }
     return Victim("reproduction", whole, other, uses, judge)

@@ -223,7 +223,7 @@ def _command_line(draw: random.Random, scratch: Path) -> str:
         lambda: ["report", str(_folder_with_request(draw, scratch))],
     ]
     line = draw.choice(lines)()
-    ended = called([*line, "--quiet"])
+    ended = called([*line, "--json"])
     if ended.code not in (0, 2):
         return f"{line[0]}: exit code {ended.code}: {ended.errors[-300:]!a}"
     return words(ended, needed=ended.code == 2)

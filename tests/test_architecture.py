@@ -188,8 +188,8 @@ def test_public_names_are_the_decided_ones() -> None:
         *("Simplex", "Product"),
     }
     assert set(neada.robust.__all__) == {
-        *("WRM", "AdversarialTraining", "TRADES", "GroupDRO", "PerturbationStore", "certificate"),
-        *("Certificate", "RobustInfo", "Perturbed", "ShardedStore"),
+        *("WRM", "AdversarialTraining", "TRADES", "GroupDRO", "Adversary", "certificate"),
+        *("Certificate", "RobustInfo", "Perturbed"),
     }
     assert {"fgsm", "pgd", "robust_accuracy"} <= set(neada.attacks.__all__)
     assert set(neada.optim.__all__) == {
