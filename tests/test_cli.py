@@ -64,6 +64,7 @@ LONG = 300 * "a"
         (["train", "--seed", 99_999 * "9"], "--seed"),
         (["train", "--gamma", "\x1b[31m\n\n" + 9999 * "x"], "--gamma"),
         (["attack", "run"], "run"),
+        (["attack", "run", "--attack"], "--attack"),
         (["data", "digits", "--sheet", "x.jpg"], "--sheet"),
     ],
     ids=lambda part: str(part)[:40],

@@ -68,6 +68,8 @@ def attack(
         json: Print JSON.
         quiet: Show no progress.
     """
+    if not attack:
+        raise ValueError("--attack requires at least one name")
     given = {"num_steps": steps, "num_restarts": restarts}
     options = {name: number for name, number in given.items() if number is not None}
     for option in options:
