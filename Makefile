@@ -1,9 +1,6 @@
 # Every target makes its own .venv when there is none; nothing is installed outside it.
 PYTHON ?= python3
 JOBS ?= 2
-# Of `make campaign`: short or full, and where its random numbers begin.
-LENGTH ?= short
-SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 # Two stamps: what `make demo` needs, and on top of it the tools for tests, types and docs.
@@ -16,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # are not the last.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow campaign lint docs dist bench clean
+.PHONY: demo test test-slow lint docs dist bench clean
 
 demo: $(READY_DEMO)
 	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
@@ -28,11 +25,6 @@ test: lint
 test-slow: $(READY)
 	$(PYTEST) -n $(JOBS) $(BY_FILE) -q -m "slow or not slow" --cov --no-cov-on-fail \
 	  --cov-report=markdown:docs/coverage.txt
-
-# Faults on purpose (docs/reliability.md); WRITE=docs/reliability.md puts the table into the page.
-campaign: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m campaigns --length $(LENGTH) --seed $(SEED) \
-	  $(if $(WRITE),--write $(WRITE))
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -16,10 +16,8 @@ from race_loops import Adam15, FastAT, FreeAT, Inner, Loop, Released, Setting, j
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from neada import attacks, data, files, models, robust, tables
+from neada import attacks, data, models, robust, runs, tables
 from neada.inner import Counters
-from neada.training import TrainConfig
-from neada.training.players import make_game
 
 METRICS = {"fgsm": "FGSM", "clipped": "FGSM, clipped", "pgd": "PGD-20"}
 WINDOW = 3
@@ -218,45 +216,6 @@ class Nested(Loop):
         return self.objective.perturb(inputs, targets, ids if self.warm else None).inputs
 
 
-class Free(Loop):
-    """The training method "free" with the library's settings.
-
-    Args:
-        model: The network.
-        setting: The numbers, of which only gamma and the network's learning rate are used.
-        dataset: What is trained on.
-        method: Of training; one whose perturbations persist.
-    """
-
-    def __init__(
-        self, model: nn.Module, setting: Setting, dataset: data.Dataset, method: str = "free"
-    ) -> None:
-        super().__init__(model, setting)
-        config = TrainConfig(
-            data=dataset.name,
-            method=method,
-            gamma=setting.gamma,
-            lr_x=setting.lr_x,
-            clip=False,
-            max_calls=1_000_000,  # the race ends by itself
-        )
-        self.game = make_game(config, model, dataset)
-        self.game.open(None)
-
-    def step(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> None:
-        """All replays of a batch, each one step of both players."""
-        for _ in range(self.game.replays):
-            self.game.step(inputs, targets, ids, targets)
-        self.x_steps = self.game.x_steps
-        self.calls = calls_of(self.game.counters, len(inputs))
-
-    def perturb(self, inputs: Tensor, targets: Tensor, ids: Tensor) -> Tensor:
-        """What is stored for the samples."""
-        objective = self.game.objective
-        assert isinstance(objective, robust.WRM) and objective.store is not None
-        return inputs + objective.store.get(ids).reshape(inputs.shape)
-
-
 def calls_of(counters: Counters, batch_size: int) -> float:
     samples = counters.samples_x + counters.samples_y
     return samples / batch_size + counters.calls_value
@@ -279,7 +238,6 @@ CONTESTANTS: dict[str, Make] = {
     DEFAULT: Nested,
     "`WRM`, whole batch": functools.partial(Nested, whole_batch=True),
     "`WRM`, warm start": functools.partial(Nested, warm=True),
-    "method free": Free,
     "`AdversarialTraining`": functools.partial(Nested, in_ball=True),
 }
 
@@ -390,14 +348,14 @@ def run_into(folder: Path | None, task: Task, name: str, seed: int) -> Curve:
     def keep(curve: Curve) -> None:
         about = {"loop": name, "seed": seed, "machine": pages.machine()}
         content = {**about, "task": dataclasses.asdict(task), **dataclasses.asdict(curve)}
-        files.write_json(path, content)
+        runs.write_json(path, content)
 
     return run(task, CONTESTANTS[name], seed, keep)
 
 
 def read(path: Path, task: Task) -> Curve:
     """A run from its file, if it is one of this task."""
-    content = files.read_json(path)
+    content = runs.read_json(path)
     for name in ("data", "model", "gamma", "eps", "batch_size", "eval_samples", "pgd_samples"):
         if content["task"][name] != getattr(task, name):
             raise SystemExit(

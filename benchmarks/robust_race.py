@@ -223,7 +223,6 @@ with Adam have its learning rate 0.01, the library's have none.
   all samples together (`per_sample=False`), and perturbations kept between epochs. The
   library's loops have the memory layout that `neada train` chooses (channels last for the
   paper's network).
-- Method free: `method="free"` of `neada train`, one evaluation for both players, 4 replays.
 - `AdversarialTraining`: the library's nested loop in the ball of Fast-AT.
 
 Accuracies are those under FGSM without clipping, under FGSM clipped to the range of the data, and
@@ -237,7 +236,7 @@ serves both players is two, and samples that have left a batch are not counted.
 objective the loop's own adversary gains: loss minus price, or the loss within the ball for the
 loops that have one. The objective is that of the network in evaluation mode. The plain loops climb
 in training mode, as their authors' do, where batch norm has other statistics. The adversary of
-Free-AT is that of its last replay, that of the method "free" what it has stored for the images."""
+Free-AT is that of its last replay."""
 
 
 def render(record: pages.Record) -> str:

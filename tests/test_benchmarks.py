@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from neada import models, robust
-from neada.inner import InnerOptions
 from neada.stopping import FixedSteps
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -93,15 +92,14 @@ def small_problem() -> tuple[torch.nn.Module, tuple[Tensor, Tensor, Tensor]]:
 def library_loop(model: torch.nn.Module, name: str) -> robust.WRM:
     if name == "Released":
         return robust.WRM.released(model, cross_entropy, 1.3, lr=0.01)
-    return robust.WRM(
-        model,
-        cross_entropy,
-        1.3,
-        y_optimizer=lambda params: torch.optim.Adam(params, lr=0.01, maximize=True),
+    adversary = robust.Adversary(
+        optimizer=lambda params: torch.optim.Adam(params, lr=0.01, maximize=True),
         stopping=FixedSteps(15),
         batch_norm="batch",
-        inner=InnerOptions(measure="batch", dropout="on"),
+        dropout="on",
+        measure="batch",
     )
+    return robust.WRM(model, cross_entropy, 1.3, adversary=adversary)
 
 
 @pytest.mark.parametrize(("name", "num_steps"), [("Adam15", 2), ("Released", 8)])

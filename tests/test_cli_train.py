@@ -242,7 +242,7 @@ def test_other_data_and_a_device_can_be_looked_at(
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--data", "digits"], "model"),
+        (["--data", "digits"], "digits"),
         (["--data", "sinthetic"], "synthetic"),
         (["--data", "missing.npz"], "missing.npz"),
         (["--data-seed", "3"], "--data-seed"),

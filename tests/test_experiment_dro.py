@@ -180,7 +180,7 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_pat
         robust_training.train_into(config, cut, interrupt, resumable=True)
     assert cut.rows() == []
     for least, most in ((0.5, 1.0), (0.0, 0.5)):
-        cut.start({})
+        cut.start({}, overwrite=True)
         parts: list[float] = []
         robust_training.train_into(config, cut, parts.append, resumable=True)
         assert least < parts[0] < most

@@ -6,18 +6,18 @@ optimizer hold after the error is unspecified but finite, and training continues
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
 from neada import NonFiniteGradient, optim, robust, sets, steppers
-from neada.inner import InnerOptions
 from neada.stopping import FixedSteps, InnerSteps
 from optimizers import CASES, Case, make
 from test_steppers import MAKE, game, nested, pair, start
@@ -55,6 +55,7 @@ class Fault:
 class Training:
     """Something that takes steps; `x` holds the model's parameters, `state` what must be finite."""
 
+    owner: Any
     step: Callable[[], Any]
     x: list[Tensor]
     state: Callable[[], Any]
@@ -144,8 +145,8 @@ STEPPERS: dict[str, Callable[..., steppers.Stepper]] = {
 X_MOVES_FIRST = {name for name in STEPPERS if name.startswith("alternating") and "yx" not in name}
 
 
-def stepper_training(name: str) -> Training:
-    x, y = start()
+def stepper_training(name: str, dtype: torch.dtype = torch.float64) -> Training:
+    x, y = (p.detach().to(dtype).requires_grad_() for p in start())
     rowwise = "rows" in name
     if rowwise:
         x, y = (
@@ -160,7 +161,7 @@ def stepper_training(name: str) -> Training:
             return fault.value(torch.stack([game(here[i], there[i]) for i in range(3)]))
         return fault.value(game(here, there))
 
-    return Training(lambda: stepper.step(closure), [x], lambda: y, fault)
+    return Training(stepper, lambda: stepper.step(closure), [x], lambda: y, fault)
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -175,7 +176,9 @@ def test_stepper(name: str, kind: str, bad: float) -> None:
 # Objectives.
 
 NUM, SIZE = 12, 5
-adam_y = partial(Adam, lr=0.05, maximize=True)
+ADAM = robust.Adversary(
+    optimizer=partial(Adam, lr=0.05, maximize=True), stopping=FixedSteps(3), per_sample=True
+)
 
 
 class Network(nn.Module):
@@ -196,15 +199,12 @@ class Network(nn.Module):
 
 OBJECTIVES: dict[str, Callable[[nn.Module], Any]] = {
     "WRM": lambda m: robust.WRM(m, cross_entropy, 1.3),
-    "WRM, per sample": lambda m: robust.WRM(m, cross_entropy, 1.3, per_sample=True),
-    "WRM, Adam": lambda m: robust.WRM(
-        m, cross_entropy, 1.3, y_optimizer=adam_y, stopping=FixedSteps(3)
+    "WRM, together": lambda m: robust.WRM(
+        m, cross_entropy, 1.3, adversary=robust.Adversary(per_sample=False)
     ),
+    "WRM, Adam": lambda m: robust.WRM(m, cross_entropy, 1.3, adversary=ADAM),
     "WRM, kept": lambda m: robust.WRM(
-        *(m, cross_entropy, 1.3),
-        y_optimizer=adam_y,
-        stopping=FixedSteps(3),
-        inner=InnerOptions(keep="everything"),
+        m, cross_entropy, 1.3, adversary=replace(ADAM, start="kept", test="last")
     ),
     "adversarial": lambda m: robust.AdversarialTraining(m, cross_entropy, 0.1, bounds=(0.0, 1.0)),
     "TRADES": lambda m: robust.TRADES(m, cross_entropy, 0.1),
@@ -227,28 +227,66 @@ def objective_training(name: str, x_name: str) -> Training:
     x_optimizer = X_OPTIMIZERS[x_name](model.parameters())
     inputs = torch.rand(NUM, SIZE, generator=torch.Generator().manual_seed(1))
     targets = inputs[:, :3].argmax(1)
-    groups = [targets] if name.startswith("group") else []
+    side = [targets] if name.startswith("group") else [torch.arange(NUM)] if "kept" in name else []
 
     def step() -> None:
         torch.manual_seed(2)
-        objective.step(x_optimizer, inputs, targets, *groups)
+        objective.step(x_optimizer, inputs, targets, *side)
 
     def state() -> Any:
         return [objective.state_dict(), x_optimizer.state_dict()["state"]]
 
-    return Training(step, list(model.parameters()), state, fault)
+    return Training(objective, step, list(model.parameters()), state, fault)
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("kind", ["value", "x", "y"])
 @pytest.mark.parametrize(
-    ("name", "x_name"),
-    [*[(name, "Adam") for name in OBJECTIVES], *[("WRM", name) for name in X_OPTIMIZERS]],
+    ("name", "x_name", "kind"),
+    [
+        (name, x_name, kind)
+        for name, x_name in (
+            *((name, "Adam") for name in OBJECTIVES),
+            *(("WRM", name) for name in X_OPTIMIZERS if name != "Adam"),
+        )
+        for kind in ("value", "x", "y")
+        if kind != "y" or not name.startswith("group")  # the gradient of the weights is the value
+    ],
 )
 def test_objective(name: str, x_name: str, kind: str, bad: float) -> None:
-    if kind == "y" and name.startswith("group"):
-        pytest.skip("the gradient of the group weights is the value")
     assert check(partial(objective_training, name, x_name), kind, bad)
+
+
+# A scale that is too large.
+
+TRAININGS: dict[str, Callable[[], Training]] = {
+    **{name: partial(stepper_training, name, torch.float32) for name in STEPPERS},
+    **{
+        name: partial(objective_training, name, "Adam")
+        for name in OBJECTIVES
+        if not name.startswith("group")
+    },
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_an_overflow_of_the_scale_is_not_a_step(name: str) -> None:
+    """The scale is infinite for the third step; then it is a power of two, which is exact."""
+    training, plain = TRAININGS[name](), TRAININGS[name]()
+    training.owner.grad_scaler = scaler = GradScaler("cpu", init_scale=2.0**10)
+    for _ in range(2):
+        training.step()
+        plain.step()
+    assert all(map(torch.equal, training.x, plain.x))
+    scaler.update(math.inf)
+    with pytest.raises(NonFiniteGradient):
+        training.step()
+    assert all(map(torch.equal, training.x, plain.x))
+    assert is_finite([training.x, training.state()])
+    scaler.update(2.0**4)
+    for _ in range(2):
+        training.step()
+    assert is_finite([training.x, training.state()])
+    assert not all(map(torch.equal, training.x, plain.x))
 
 
 # Finite gradients whose squares overflow.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neada import sets, tensors
 from neada.optim import SPG
-from neada.robust import WRM
+from neada.robust import WRM, Adversary
 from neada.robust.samples import cut_to_rows
 from neada.stopping import FixedSteps
 from optimizers import leaf, vector
@@ -299,15 +299,12 @@ def test_an_adversary_never_ends_at_a_point_worse_than_it_has_seen(
             seen.append(values.detach())
             return values
 
-    robust = Watched(
-        model,
-        loss,
-        gamma,
-        y_optimizer=lambda p: SPG(p, 20.0, maximize=True, rowwise=True),
+    adversary = Adversary(
+        optimizer=lambda p: SPG(p, 20.0, maximize=True, rowwise=True),
         stopping=FixedSteps(num_steps),
         per_sample=per_sample,
     )
-    worst = robust.perturb(inputs, targets)
+    worst = Watched(model, loss, gamma, adversary=adversary).perturb(inputs, targets)
     ends = loss(model(worst.inputs), targets) - gamma * (worst.inputs - inputs).square().sum(1)
     assert len(seen) == num_steps + 1
     assert bool((ends >= torch.stack(seen).amax(0) - 1e-12).all())

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada.inner import InnerOptions
-from neada.robust import AdversarialTraining
+from neada.robust import AdversarialTraining, Adversary
 from neada.sets import Box
 from neada.sets.balls import BallInBox
 from neada.stopping import FixedAccuracy, FixedSteps
@@ -29,24 +28,31 @@ def batch(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     return inputs, torch.randint(3, (10,), generator=generator)
 
 
+def adversarial(
+    eps: float, norm: Any, bounds: Any = None, model: nn.Module | None = None, **adversary: Any
+) -> AdversarialTraining:
+    return AdversarialTraining(
+        *(model or network(), functional.cross_entropy, eps, norm),
+        bounds=bounds,
+        adversary=Adversary(**adversary),
+    )
+
+
 def norms(delta: Tensor, norm: str) -> Tensor:
     return torch.linalg.vector_norm(delta.double().flatten(1), ORDER[norm], dim=1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("dtype", "start"),
+    [(torch.float32, "clean"), (torch.float64, "clean"), (torch.float32, "random")],
+)
 @pytest.mark.parametrize("bounds", [None, (0.0, 1.0)])
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
-@pytest.mark.parametrize("start", ["clean", "random"])
 def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_bounds(
     norm: Any, bounds: Any, dtype: torch.dtype, start: Any
 ) -> None:
     model, (inputs, targets) = network(dtype), batch(dtype)
-    robust = AdversarialTraining(
-        *(model, functional.cross_entropy, 0.4, norm),
-        bounds=bounds,
-        stopping=FixedSteps(20),
-        inner=InnerOptions(start=start),
-    )
+    robust = adversarial(0.4, norm, bounds, model, stopping=FixedSteps(20), start=start)
     kept = inputs.clone()
     worst = robust.perturb(inputs, targets)
     assert torch.equal(inputs, kept)
@@ -67,9 +73,7 @@ def test_the_worst_inputs_are_worse_and_in_the_ball_and_the_bounds(
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
 def test_the_first_step_of_the_default_reaches_the_border(norm: Any) -> None:
     inputs, targets = batch()
-    robust = AdversarialTraining(
-        network(), functional.cross_entropy, 0.4, norm, stopping=FixedSteps(1)
-    )
+    robust = adversarial(0.4, norm, stopping=FixedSteps(1))
     lengths = norms(robust.perturb(inputs, targets).inputs - inputs, norm)
     torch.testing.assert_close(lengths, torch.full_like(lengths, 0.4), rtol=1e-6, atol=0.0)
 
@@ -79,9 +83,7 @@ def test_the_first_step_of_the_default_reaches_the_border(norm: Any) -> None:
 def test_the_rule_looks_at_the_relative_gap(norm: Any, bounds: Any) -> None:
     """What the rule saw last, against the formula; with bounds it can only be smaller."""
     model, (inputs, targets) = network(), batch()
-    robust = AdversarialTraining(
-        model, functional.cross_entropy, 0.1, norm, bounds=bounds, stopping=FixedAccuracy(0.2)
-    )
+    robust = adversarial(0.1, norm, bounds, model, stopping=FixedAccuracy(0.2))
     worst = robust.perturb(inputs, targets)
     z = worst.inputs.clone().requires_grad_()
     losses = functional.cross_entropy(model(z), targets, reduction="sum")
@@ -100,15 +102,11 @@ def test_one_long_step_in_the_maximum_norm_is_the_sign_of_the_gradient() -> None
     z = inputs.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(functional.cross_entropy(model(z), targets), z)
     expected = (inputs + 0.2 * gradient.sign()).clamp(0.0, 1.0)
-    robust = AdversarialTraining(
-        model,
-        functional.cross_entropy,
-        0.2,
-        "linf",
-        bounds=(0.0, 1.0),
-        stopping=FixedSteps(1),
-        y_optimizer=lambda p: torch.optim.Adam(p, lr=1.0, maximize=True),
-    )
+    adversary: Any = {
+        "stopping": FixedSteps(1),
+        "optimizer": lambda p: torch.optim.Adam(p, lr=1.0, maximize=True),
+    }
+    robust = adversarial(0.2, "linf", (0.0, 1.0), model, **adversary)
     torch.testing.assert_close(robust.perturb(inputs, targets).inputs, expected)
 
 
@@ -126,14 +124,10 @@ def test_a_linear_model_is_maximized_exactly() -> None:
         "l1": 0.3 * functional.one_hot(slope.abs().argmax(), 5) * slope.sign(),
     }
     for norm, delta in best.items():
-        robust = AdversarialTraining(
-            model,
-            loss,
-            0.3,
-            norm,
-            y_optimizer=lambda p: torch.optim.SGD(p, lr=50.0, maximize=True),
-            stopping=FixedSteps(3),
+        adversary = Adversary(
+            optimizer=lambda p: torch.optim.SGD(p, lr=50.0, maximize=True), stopping=FixedSteps(3)
         )
+        robust = AdversarialTraining(model, loss, 0.3, norm, adversary=adversary)
         worst = robust.perturb(inputs, torch.zeros(6))
         torch.testing.assert_close(worst.inputs, inputs + delta)
 
@@ -142,10 +136,7 @@ def test_random_starts_fill_the_ball_and_resume() -> None:
     inputs, targets = batch()
 
     def make() -> AdversarialTraining:
-        inner = InnerOptions(start="random", min_steps=0)
-        robust = AdversarialTraining(
-            network(), functional.cross_entropy, 0.4, "l2", stopping=FixedSteps(0), inner=inner
-        )
+        robust = adversarial(0.4, "l2", stopping=FixedSteps(0), start="random", min_steps=0)
         robust.generator = torch.Generator().manual_seed(5)
         return robust
 

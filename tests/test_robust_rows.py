@@ -10,12 +10,10 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from neada import optim
-from neada.inner import InnerOptions
-from neada.robust import WRM, AdversarialTraining
+from neada.robust import WRM, AdversarialTraining, Adversary
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping
 
 GAMMA = 4.0
-SAMPLE = InnerOptions(measure="sample")
 Make = Callable[[Sequence[Tensor]], Optimizer]
 
 
@@ -37,6 +35,10 @@ def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
     """Samples of very different difficulty, so that they stop at different times."""
     losses = functional.cross_entropy(outputs, targets % 3, reduction="none")
     return losses * 10.0 ** (targets % 9 / 4.0 - 1.5)
+
+
+def wrm(model: nn.Module, loss: Any = weighted, **adversary: Any) -> WRM:
+    return WRM(model, loss, GAMMA, adversary=Adversary(**adversary))
 
 
 def torch_optimizer(name: str, **options: Any) -> Make:
@@ -85,13 +87,8 @@ _ACCURACY = {  # by their speed
 def test_nothing_stops_early_and_all_is_as_in_a_batch(name: str) -> None:
     model, data = network(), batch()
     found = [
-        WRM(
-            model,
-            weighted,
-            GAMMA,
-            y_optimizer=OPTIMIZERS[name],
-            stopping=FixedSteps(6),
-            per_sample=per_sample,
+        wrm(
+            model, optimizer=OPTIMIZERS[name], stopping=FixedSteps(6), per_sample=per_sample
         ).perturb(*data)
         for per_sample in (False, True)
     ]
@@ -105,14 +102,13 @@ def test_nothing_stops_early_and_all_is_as_in_a_batch(name: str) -> None:
 def test_a_sample_does_not_care_who_is_in_its_batch(name: str, test: Any) -> None:
     model, (inputs, targets) = network(), batch()
     options: Any = {
-        "y_optimizer": OPTIMIZERS[name],
+        "optimizer": OPTIMIZERS[name],
         "stopping": FixedAccuracy(_ACCURACY.get(name, 0.02)) | FixedSteps(15),
         "per_sample": True,
-        "inner": InnerOptions(test=test),
+        "test": test,
     }
-    together = WRM(model, weighted, GAMMA, **options)
+    together, alone = wrm(model, **options), wrm(model, **options)
     worst = together.perturb(inputs, targets)
-    alone = WRM(model, weighted, GAMMA, **options)
     each = [alone.perturb(inputs[i : i + 1], targets[i : i + 1]) for i in range(9)]
     assert len({one.inner_steps for one in each}) > 1
     # matrix products of another size round differently, and a line search decides by the last bit
@@ -128,8 +124,7 @@ def test_a_sample_does_not_care_who_is_in_its_batch(name: str, test: Any) -> Non
 def test_every_sample_satisfies_its_own_rule() -> None:
     model, (inputs, targets) = network(), batch(20)
     rule = GradientMapping(scale=1e-3)
-    options: Any = {"y_optimizer": OPTIMIZERS["SGD"], "stopping": rule, "per_sample": True}
-    robust = WRM(model, weighted, GAMMA, **options)
+    robust = wrm(model, optimizer=OPTIMIZERS["SGD"], stopping=rule, per_sample=True)
     robust.outer_steps = 4
     worst = robust.perturb(inputs, targets)
     model.eval()
@@ -144,7 +139,7 @@ def test_every_sample_satisfies_its_own_rule() -> None:
 @pytest.mark.parametrize("t", [10, 30, 100])
 def test_the_default_looks_once_at_samples_that_need_no_step(t: int) -> None:
     model, (inputs, targets) = network(), batch(18)
-    robust = WRM(model, weighted, GAMMA)
+    robust = wrm(model)
     robust.outer_steps = t
     worst = robust.perturb(inputs, targets)
     model.eval()
@@ -168,8 +163,8 @@ def test_the_default_looks_once_at_samples_that_need_no_step(t: int) -> None:
 
 def test_reasons_are_counted() -> None:
     rule = FixedAccuracy(0.05) | FixedSteps(2)
-    options: Any = {"y_optimizer": OPTIMIZERS["SGD"], "stopping": rule, "per_sample": True}
-    worst = WRM(network(), weighted, GAMMA, **options).perturb(*batch())
+    robust = wrm(network(), optimizer=OPTIMIZERS["SGD"], stopping=rule, per_sample=True)
+    worst = robust.perturb(*batch())
     parts = dict(part.rstrip(")").split(" (") for part in worst.stop_reason.split(", "))
     assert set(parts) == {"gradient mapping <= 0.05", "2 inner steps"}
     assert sum(map(int, parts.values())) == 9
@@ -180,9 +175,13 @@ def test_reasons_are_counted() -> None:
 def test_balls_follow_their_samples(norm: Any, bounds: Any) -> None:
     model, (inputs, targets) = network(), batch()
     inputs = inputs.clamp(-4.0, 4.0)
-    options: Any = {"stopping": FixedAccuracy(0.05) | FixedSteps(12), "per_sample": True}
-    options |= {"y_optimizer": torch_optimizer("Adam", lr=0.02), "inner": SAMPLE}
-    robust = AdversarialTraining(model, weighted, 0.3, norm, bounds=bounds, **options)
+    adversary = Adversary(
+        optimizer=torch_optimizer("Adam", lr=0.02),
+        stopping=FixedAccuracy(0.05) | FixedSteps(12),
+        per_sample=True,
+        measure="sample",
+    )
+    robust = AdversarialTraining(model, weighted, 0.3, norm, bounds=bounds, adversary=adversary)
     worst = robust.perturb(inputs, targets)
     each = [robust.perturb(inputs[i : i + 1], targets[i : i + 1]) for i in range(9)]
     assert len({one.inner_steps for one in each}) > 1
@@ -198,39 +197,32 @@ def test_targets_in_lists_and_dictionaries_follow_too() -> None:
         return weighted(outputs, label) * given["factors"]
 
     options: Any = {"stopping": FixedAccuracy(0.1) | FixedSteps(20), "per_sample": True}
-    options["y_optimizer"] = torch_optimizer("Adam", lr=0.02)
+    options["optimizer"] = torch_optimizer("Adam", lr=0.02)
     given = {"labels": [targets], "factors": torch.ones(9, dtype=torch.float64)}
-    found = WRM(model, loss, GAMMA, **options).perturb(inputs, given)
-    plain = WRM(model, weighted, GAMMA, **options).perturb(inputs, targets)
+    found = wrm(model, loss, **options).perturb(inputs, given)
+    plain = wrm(model, **options).perturb(inputs, targets)
     assert torch.equal(found.inputs, plain.inputs)
     assert found.samples_y < 9 * found.calls_y
-
-    class Label:
-        pass
-
-    def first(outputs: Tensor, given: Any) -> Tensor:
-        return outputs[:, 0]
-
     with pytest.raises(TypeError, match="targets"):
-        WRM(model, first, GAMMA, **options).perturb(inputs, Label())
+        wrm(model, lambda outputs, given: outputs[:, 0], **options).perturb(inputs, object())
 
 
-def test_optimizers_that_tie_samples_together_are_refused() -> None:
-    def perturb(make: Make) -> None:
-        options: Any = {"y_optimizer": make, "per_sample": True}
-        WRM(network(), weighted, GAMMA, **options).perturb(*batch())
-
-    with pytest.raises(ValueError, match="ties"):
-        perturb(by_row("AdGD", rowwise=False))
-    with pytest.raises(ValueError, match="Adafactor"):
-        perturb(torch_optimizer("Adafactor", lr=0.1))
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (by_row("AdGD", rowwise=False), "rowwise"),
+        (torch_optimizer("Adafactor", lr=0.1), "Adafactor"),
+    ],
+)
+def test_optimizers_that_couple_samples_raise(make: Make, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        wrm(network(), optimizer=make, per_sample=True).perturb(*batch())
 
 
 def test_with_batch_statistics_the_samples_depend_on_each_other() -> None:
     # Why "frozen" is the default: this is what it protects from.
     model, (inputs, targets) = network(), batch()
-    options: Any = {"stopping": FixedSteps(3), "per_sample": True, "batch_norm": "batch"}
-    robust = WRM(model, weighted, GAMMA, **options)
+    robust = wrm(model, stopping=FixedSteps(3), per_sample=True, batch_norm="batch")
     together = robust.perturb(inputs, targets).inputs[:4]
     apart = robust.perturb(inputs[:4], targets[:4]).inputs
     assert (together - apart).abs().max() > 1e-4

@@ -1,6 +1,5 @@
-"""TRADES: one step by hand, the divergence, the start, stores, and training with it."""
+"""TRADES: one step by hand, the divergence, the start, and training with it."""
 
-import io
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,7 @@ from torch.nn import functional
 
 from neada import attacks, data, models
 from neada.data import Dataset
-from neada.inner import InnerOptions
-from neada.robust import TRADES, PerturbationStore
+from neada.robust import TRADES, Adversary
 from neada.stopping import FixedSteps
 
 EPS = 0.1
@@ -95,8 +93,7 @@ def test_steps_are_those_written_by_hand(name: str, with_norm: bool) -> None:
         *(model, CE, EPS),
         beta=beta,
         bounds=(0.0, 1.0),
-        y_optimizer=make_optimizer,
-        stopping=FixedSteps(num_steps),
+        adversary=Adversary(optimizer=make_optimizer, stopping=FixedSteps(num_steps)),
     )
     robust.generator = torch.Generator().manual_seed(5)
     x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
@@ -129,10 +126,9 @@ def test_steps_are_those_written_by_hand(name: str, with_norm: bool) -> None:
         torch.testing.assert_close(model.state_dict()[key], tensor, rtol=0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("inner", [InnerOptions(), InnerOptions(reuse_last=True)])
-def test_without_a_price_it_is_plain_training(inner: InnerOptions) -> None:
+def test_without_a_price_it_is_plain_training() -> None:
     model, plain = network(), network()
-    robust = TRADES(model, CE, EPS, beta=0.0, inner=inner, stopping=FixedSteps(2))
+    robust = TRADES(model, CE, EPS, beta=0.0, adversary=Adversary(stopping=FixedSteps(2)))
     x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     x_plain = torch.optim.SGD(plain.parameters(), lr=0.2)
     for inputs, targets in batches(5):
@@ -151,7 +147,7 @@ def value_and_gradient(robust: TRADES, clean: Tensor, z: Tensor) -> tuple[Tensor
     """What a sample maximizes and its gradient, as the inner loop finds them."""
     against = robust._against(robust.model, clean, None)
     z = z.clone().requires_grad_()
-    values = robust._y_losses(robust.model, z, clean, against)
+    values = robust._y_losses(robust.model, z, against)
     (gradient,) = torch.autograd.grad(values.sum(), z)
     return values.detach(), gradient
 
@@ -227,14 +223,14 @@ def test_pixels_have_a_divergence_each_and_count_with_their_mean() -> None:
 def test_the_start_is_noise_in_the_ball_and_the_bounds(norm: Any) -> None:
     ((inputs, targets),) = batches(size=200)
     inputs[:100] = 0.0  # on the border of the bounds
-    options: Any = {"stopping": FixedSteps(0), "inner": InnerOptions(min_steps=0)}
-    robust = TRADES(network(), CE, 0.5, norm, bounds=(0.0, 1.0), **options)
+    still = Adversary(stopping=FixedSteps(0), min_steps=0)
+    robust = TRADES(network(), CE, 0.5, norm, bounds=(0.0, 1.0), adversary=still)
     start = robust.perturb(inputs, targets).inputs
     assert start.min() >= 0.0
     inside = ((inputs > 0.01) & (inputs < 0.99))[100:]
     assert (start - inputs)[100:][inside].std().item() == pytest.approx(NOISE, rel=0.1)
     assert bool(((start - inputs)[:100] == 0.0).any())
-    small = TRADES(network(), CE, 1e-4, norm, **options)
+    small = TRADES(network(), CE, 1e-4, norm, adversary=still)
     order = {"linf": torch.inf, "l2": 2.0, "l1": 1.0}[norm]
     moved = (small.perturb(inputs, targets).inputs - inputs).flatten(1)
     assert torch.linalg.vector_norm(moved, order, dim=1).max() <= 1e-4 * (1 + 1e-9)
@@ -247,13 +243,13 @@ def test_a_sample_does_not_depend_on_the_others_of_its_batch(norm: Any) -> None:
         for parameter in model.parameters():
             parameter *= 3.0
     ((inputs, targets),) = batches()
-    stored = 0.01 * torch.randn(10, 2, 3, 3, dtype=torch.float64)
+    kept = 0.01 * torch.randn(10, 2, 3, 3, dtype=torch.float64)
     ids = torch.arange(10)
 
     def worst(rows: Tensor) -> Any:
-        store = PerturbationStore(10, (2, 3, 3), torch.float64)
-        store.put(ids, stored)
-        robust = TRADES(model, CE, 0.3, norm, store=store, bounds=(0.0, 1.0))
+        adversary = Adversary(start="kept")  # without noise
+        robust = TRADES(model, CE, 0.3, norm, bounds=(0.0, 1.0), adversary=adversary)
+        robust.load_state_dict({**robust.state_dict(), "kept": kept})
         robust.outer_steps = 50
         return robust.perturb(inputs[rows], targets[rows], rows)
 
@@ -264,82 +260,6 @@ def test_a_sample_does_not_depend_on_the_others_of_its_batch(norm: Any) -> None:
         together.inputs, torch.cat([one.inputs for one in alone]), rtol=0.0, atol=1e-9
     )
     assert together.samples_y == sum(one.samples_y for one in alone)
-
-
-# One evaluation for both players.
-
-
-def test_the_last_evaluation_serves_both_players() -> None:
-    """Against a loop by hand: the perturbation that the model meets is that of the time before."""
-    beta = 2.0
-    model, by_hand = network(True), network(True)
-    store = PerturbationStore(10, (2, 3, 3), torch.float64)
-    robust = TRADES(
-        *(model, CE, EPS),
-        beta=beta,
-        store=store,
-        y_optimizer=lambda p: torch.optim.SGD(p, lr=2.0, maximize=True),
-        stopping=FixedSteps(1),
-        inner=InnerOptions(reuse_last=True),
-    )
-    robust.generator = torch.Generator().manual_seed(5)
-    x_optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    noise = torch.Generator().manual_seed(5)
-    ((inputs, targets),) = batches()
-    ids = torch.arange(10)
-    z = inputs + NOISE * torch.randn(inputs.shape, generator=noise, dtype=torch.float64)
-    for _ in range(5):
-        info = robust.step(x_optimizer, inputs, targets, ids)
-        assert (info.calls_x, info.calls_y, info.calls_value) == (1, 1, 0)
-        z.requires_grad_()
-        outputs = by_hand(inputs)
-        divergences = beta * divergence(outputs, by_hand(z))
-        loss = CE(outputs, targets) + divergences.mean()
-        gradient, *gradients = torch.autograd.grad(loss, [z, *by_hand.parameters()])
-        with torch.no_grad():
-            for parameter, part in zip(by_hand.parameters(), gradients, strict=True):
-                parameter -= 0.2 * part
-        z = z.detach() + 2.0 * 10 * gradient
-        z = torch.minimum(torch.maximum(z, inputs - EPS), inputs + EPS)
-        assert info.loss == pytest.approx(loss.item(), rel=1e-12)
-    assert (z - inputs).abs().max() > 0.01
-    torch.testing.assert_close(store.get(ids), z - inputs, rtol=0.0, atol=1e-12)
-    for key, tensor in by_hand.state_dict().items():
-        torch.testing.assert_close(model.state_dict()[key], tensor, rtol=0.0, atol=1e-12)
-
-
-# State.
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_resumed_loop_is_the_same_bit_for_bit(stored: bool) -> None:
-    def make() -> Any:
-        model = network(True)
-        store = PerturbationStore(10, (2, 3, 3), torch.float64) if stored else None
-        robust = TRADES(model, CE, EPS, bounds=(0.0, 1.0), store=store)
-        robust.generator = torch.Generator().manual_seed(3)
-        return model, robust, torch.optim.Adam(model.parameters(), lr=0.01)
-
-    def run(model: Any, robust: Any, x_optimizer: Any, part: slice) -> None:
-        ids = torch.arange(10) if stored else None
-        for inputs, targets in batches(9)[part]:
-            robust.step(x_optimizer, inputs, targets, ids)
-
-    whole, first, second = make(), make(), make()
-    run(*whole, slice(9))
-    run(*first, slice(4))
-    file = io.BytesIO()
-    torch.save([part.state_dict() for part in first], file)
-    file.seek(0)
-    for part, state in zip(second, torch.load(file, weights_only=True), strict=True):
-        part.load_state_dict(state)
-    run(*second, slice(4, 9))
-    for name, tensor in whole[0].state_dict().items():
-        assert torch.equal(second[0].state_dict()[name], tensor), name
-    assert second[1].counters == whole[1].counters
-
-
-# Misuse.
 
 
 # Training.
@@ -361,7 +281,8 @@ def trained() -> tuple[Dataset, nn.Module, nn.Module]:
         x_optimizer.zero_grad()
         CE(plain(inputs), targets).backward()  # type: ignore[no-untyped-call]
         x_optimizer.step()
-    objective = TRADES(robust, CE, EPS, bounds=(0.0, 1.0), stopping=FixedSteps(5))
+    five = Adversary(stopping=FixedSteps(5))
+    objective = TRADES(robust, CE, EPS, bounds=(0.0, 1.0), adversary=five)
     objective.generator = torch.Generator().manual_seed(0)
     x_optimizer = torch.optim.Adam(robust.parameters(), lr=2e-3)
     for inputs, targets in digits_batches(points, 150):
@@ -392,7 +313,8 @@ def test_the_default_adversary_is_as_bad_as_pgd_with_ten_steps(trained: Any, whi
         (gradient,) = torch.autograd.grad((log_p.exp() * (log_p - log_q)).sum(), z)
         z = z.detach() + EPS / 4 * gradient.sign()
     z = torch.minimum(torch.maximum(z, low), high)
-    robust = TRADES(model, CE, EPS, bounds=(0.0, 1.0), stopping=FixedSteps(10))
+    ten = Adversary(stopping=FixedSteps(10))
+    robust = TRADES(model, CE, EPS, bounds=(0.0, 1.0), adversary=ten)
     robust.generator = torch.Generator().manual_seed(2)
     # A single random start changes the ratio by up to 4 %.
     worst = [robust.perturb(inputs, targets).inputs for _ in range(5)]

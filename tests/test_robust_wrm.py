@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from neada.inner import BudgetExhausted, InnerOptions
-from neada.robust import WRM
+from neada.inner import BudgetExhausted
+from neada.robust import WRM, Adversary
 from neada.stopping import FixedAccuracy, FixedSteps, InnerSteps, RelativeAccuracy
 
 GAMMA = 1.3
@@ -40,6 +40,10 @@ def sgd(lr: float = 0.1) -> Any:
     return lambda params: torch.optim.SGD(params, lr=lr, maximize=True)
 
 
+def wrm(model: nn.Module, loss: Any = functional.cross_entropy, **adversary: Any) -> WRM:
+    return WRM(model, loss, GAMMA, adversary=Adversary(**adversary))
+
+
 def weights(model: nn.Module) -> Tensor:
     return torch.cat([entry.flatten().double() for entry in model.state_dict().values()])
 
@@ -56,7 +60,7 @@ def test_five_steps_on_a_logistic_model_by_hand() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.softplus(-targets * outputs[:, 0])
 
-    robust = WRM(model, loss, GAMMA, y_optimizer=sgd(0.2), stopping=FixedSteps(5))
+    robust = wrm(model, loss, optimizer=sgd(0.2), stopping=FixedSteps(5))
     worst = robust.perturb(torch.from_numpy(v), torch.from_numpy(sign))
     z = v.copy()
     for _ in range(5):
@@ -91,19 +95,11 @@ def test_the_gradient_is_that_of_finite_differences(measure: Any) -> None:
         shift[place] = 1e-5
         slopes[place] = (objective(start + shift) - objective(start - shift)) / 2e-5
 
-    class Store:
-        def get(self, ids: Tensor) -> Tensor:
-            return start - inputs
-
-        def put(self, ids: Tensor, delta: Tensor) -> None:
-            self.moved = inputs + delta - start
-
-    store = Store()
-    inner = InnerOptions(measure=measure)
-    options: Any = {"store": store, "inner": inner, "stopping": FixedSteps(1)}
-    robust = WRM(model, functional.cross_entropy, GAMMA, y_optimizer=sgd(1.0), **options)
+    options: Any = {"measure": measure, "stopping": FixedSteps(1), "start": "kept"}
+    robust = wrm(model, optimizer=sgd(1.0), **options)
+    robust.load_state_dict({**robust.state_dict(), "kept": start - inputs})
     worst = robust.perturb(inputs, targets, ids=torch.arange(3))
-    torch.testing.assert_close(store.moved, slopes, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(worst.inputs - start, slopes, rtol=1e-6, atol=1e-8)
     expected = slopes.square().sum().item() / (3 if measure == "sample" else 1)
     assert math.isclose(worst.grad_sq_y, expected, rel_tol=1e-6)
 
@@ -159,29 +155,20 @@ def test_the_released_loop_number_for_number(scale: float, dtype: torch.dtype) -
 
 def test_the_accepting_gradient_is_counted_and_a_count_costs_none() -> None:
     model, data = network(), batch()
-    accurate = WRM(
-        model, functional.cross_entropy, GAMMA, y_optimizer=sgd(), stopping=FixedAccuracy(1e-4)
-    )
+    accurate = wrm(model, optimizer=sgd(), stopping=FixedAccuracy(1e-4))
     worst = accurate.perturb(*data)
     assert worst.calls_y == worst.inner_steps + 1 > 3
     assert worst.grad_sq_y <= 1e-8
     assert worst.stop_reason == "gradient mapping <= 0.0001"
     assert worst.samples_y == accurate.samples_y == 12 * worst.calls_y
-    counted = WRM(model, functional.cross_entropy, GAMMA, y_optimizer=sgd(), stopping=FixedSteps(4))
-    worst = counted.perturb(*data)
+    worst = wrm(model, optimizer=sgd(), stopping=FixedSteps(4)).perturb(*data)
     assert (worst.calls_y, worst.inner_steps, worst.stop_reason) == (4, 4, "4 inner steps")
-    capped = WRM(
-        model,
-        functional.cross_entropy,
-        GAMMA,
-        stopping=FixedAccuracy(1e-9),
-        inner=InnerOptions(max_steps=3),
-    ).perturb(*data)
+    capped = wrm(model, stopping=FixedAccuracy(1e-9), max_steps=3).perturb(*data)
     assert (capped.inner_steps, capped.stop_reason) == (3, "the cap of 3 inner steps")
 
 
 def test_the_default_rule_tightens_with_t() -> None:
-    robust = WRM(network(), functional.cross_entropy, GAMMA, y_optimizer=sgd(0.02))
+    robust = wrm(network(), optimizer=sgd(0.02))
     x_optimizer = torch.optim.SGD(robust.model.parameters(), lr=0.0)
     infos = [robust.step(x_optimizer, *batch()) for _ in range(40)]
     for t, info in enumerate(infos):
@@ -197,7 +184,7 @@ def test_t_advances_with_the_loss_only() -> None:
         seen.append(t)
         return 1.0
 
-    robust = WRM(network(), functional.cross_entropy, GAMMA, stopping=InnerSteps(limit))
+    robust = wrm(network(), stopping=InnerSteps(limit))
     worst = robust.perturb(*batch())
     robust.perturb(*batch())
     robust.loss(worst, advance=False)
@@ -210,7 +197,7 @@ def test_t_advances_with_the_loss_only() -> None:
 
 def test_the_budget_ends_inside_the_inner_loop_with_the_model_untouched() -> None:
     model = network()
-    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(5))
+    robust = wrm(model, stopping=FixedSteps(5))
     robust.max_calls = 8
     x_optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     robust.step(x_optimizer, *batch())
@@ -231,7 +218,7 @@ def test_statistics_are_frozen_or_not_by_name(norm: Any) -> None:
     before = {name: b.clone() for name, b in model.named_buffers()}
     seen: list[tuple[bool, bool]] = []
     model[1].register_forward_hook(lambda m, a, o: seen.append((m.training, model.training)))
-    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2), batch_norm=norm)
+    robust = wrm(model, stopping=FixedSteps(2), batch_norm=norm)
     worst = robust.perturb(inputs, targets)
     # With frozen statistics one more evaluation judges the last step.
     assert seen == [(norm == "batch", True)] * (2 if norm == "batch" else 3)
@@ -245,10 +232,7 @@ def test_statistics_are_frozen_or_not_by_name(norm: Any) -> None:
 def test_a_model_in_evaluation_mode_stays_in_it() -> None:
     model = network(dropout=0.5).eval()
     before = weights(model)
-    robust = WRM(
-        model, functional.cross_entropy, GAMMA, batch_norm="batch", inner=InnerOptions(dropout="on")
-    )
-    robust.perturb(*batch())
+    wrm(model, batch_norm="batch", dropout="on").perturb(*batch())
     assert not any(m.training for m in model.modules())
     assert torch.equal(weights(model), before)
 
@@ -257,14 +241,7 @@ def test_dropout_is_off_or_on_by_name() -> None:
     model, data = network(dropout=0.5), batch()
 
     def perturbed(dropout: Any) -> Tensor:
-        robust = WRM(
-            model,
-            functional.cross_entropy,
-            GAMMA,
-            stopping=FixedSteps(2),
-            inner=InnerOptions(dropout=dropout),
-        )
-        return robust.perturb(*data).inputs
+        return wrm(model, stopping=FixedSteps(2), dropout=dropout).perturb(*data).inputs
 
     assert torch.equal(perturbed("off"), perturbed("off"))
     assert not torch.equal(perturbed("on"), perturbed("on"))
@@ -275,7 +252,7 @@ def test_dropout_is_off_or_on_by_name() -> None:
 
 def test_perturbing_works_in_inference_mode() -> None:
     model, (inputs, targets) = network(), batch()
-    robust = WRM(model, functional.cross_entropy, GAMMA, stopping=FixedSteps(2))
+    robust = wrm(model, stopping=FixedSteps(2))
     expected = robust.perturb(inputs, targets).inputs
     with torch.inference_mode():
         assert torch.equal(robust.perturb(inputs, targets).inputs, expected)
@@ -283,7 +260,7 @@ def test_perturbing_works_in_inference_mode() -> None:
 
 def test_an_optimizer_that_wants_a_closure_is_refused_before_anything_is_spent() -> None:
     model, (inputs, targets) = network(), batch()
-    robust = WRM(model, functional.cross_entropy, GAMMA)
+    robust = wrm(model)
     with pytest.raises(ValueError, match="neada"):
         robust.step(torch.optim.LBFGS(model.parameters()), inputs, targets)
     assert robust.total_calls == 0
@@ -308,7 +285,7 @@ def test_everything_is_restored_after_an_exception() -> None:
         return functional.cross_entropy(outputs, targets, reduction="none")
 
     with pytest.raises(BrokenError):
-        WRM(model, loss, GAMMA, stopping=FixedSteps(9)).perturb(inputs, targets)
+        wrm(model, loss, stopping=FixedSteps(9)).perturb(inputs, targets)
     assert calls == [False] * 3
     assert [m.training for m in model.modules()] == modes
     assert [p.requires_grad for p in model.parameters()] == needs
@@ -329,7 +306,7 @@ def test_gradients_of_parameters_are_left_alone() -> None:
         def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
             return self.shape(outputs).logsumexp(1)
 
-    WRM(model, Loss(), GAMMA, stopping=FixedSteps(2)).perturb(*data)
+    wrm(model, Loss(), stopping=FixedSteps(2)).perturb(*data)
     assert all(p.grad is mark for p, mark in zip(model.parameters(), marks, strict=True))
     assert all(bool((mark == 7.0).all()) for mark in marks)
     assert criterion.weight.grad is None
@@ -342,7 +319,7 @@ def test_inputs_are_not_modified_and_keep_their_format(dtype: torch.dtype) -> No
     inputs = torch.randn(4, 3, 6, 6, dtype=dtype).to(memory_format=torch.channels_last)
     kept = inputs.clone()
     for per_sample in (False, True):
-        robust = WRM(model, functional.cross_entropy, GAMMA, per_sample=per_sample)
+        robust = wrm(model, per_sample=per_sample)
         robust.outer_steps = 20
         worst = robust.perturb(inputs, torch.tensor([0, 1, 1, 0]))
         assert torch.equal(inputs, kept)
@@ -366,8 +343,8 @@ def test_inputs_of_any_shape_and_range(shape: tuple[int, ...]) -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return 3.0 * outputs - targets
 
-    robust = WRM(Sums(), loss, gamma=0.5, y_optimizer=sgd(0.5), stopping=FixedAccuracy(1e-9))
-    worst = robust.perturb(inputs, targets)
+    adversary = Adversary(optimizer=sgd(0.5), stopping=FixedAccuracy(1e-9))
+    worst = WRM(Sums(), loss, gamma=0.5, adversary=adversary).perturb(inputs, targets)
     torch.testing.assert_close(worst.inputs, inputs + 3.0)  # where 3 = 2 gamma (z - v)
 
 
@@ -379,8 +356,8 @@ def test_the_box_is_kept_and_measured_by_its_mapping() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs[:, 0]
 
-    options: Any = {"bounds": (0.0, 1.0), "y_optimizer": sgd(0.2), "stopping": FixedAccuracy(1e-10)}
-    robust = WRM(model, loss, 1.0, **options)
+    adversary = Adversary(optimizer=sgd(0.2), stopping=FixedAccuracy(1e-10))
+    robust = WRM(model, loss, 1.0, bounds=(0.0, 1.0), adversary=adversary)
     worst = robust.perturb(inputs, torch.zeros(1))
     torch.testing.assert_close(worst.inputs, torch.tensor([[1.0, 0.4]], dtype=torch.float64))
     assert worst.grad_sq_y <= 1e-20
@@ -405,7 +382,7 @@ def test_losses_in_every_form_are_the_same(loss: Any) -> None:
     model, data = network(), batch()
 
     def worst(loss: Any) -> Tensor:
-        return WRM(model, loss, GAMMA, stopping=FixedSteps(3)).perturb(*data).inputs
+        return wrm(model, loss, stopping=FixedSteps(3)).perturb(*data).inputs
 
     torch.testing.assert_close(worst(loss), worst(functional.cross_entropy), rtol=1e-12, atol=1e-12)
     if isinstance(loss, nn.Module):
@@ -415,7 +392,7 @@ def test_losses_in_every_form_are_the_same(loss: Any) -> None:
 def test_further_dimensions_are_averaged() -> None:
     model = nn.Conv2d(1, 2, 1).double()
     inputs, targets = batch(3)[0], torch.randint(2, (3, 6, 6))
-    robust = WRM(model, functional.cross_entropy, GAMMA)
+    robust = wrm(model)
     loss = robust.loss(robust.perturb(inputs, targets), advance=False)
     worst = robust.perturb(inputs, targets)
     torch.testing.assert_close(loss, functional.cross_entropy(model(worst.inputs), targets))
@@ -424,31 +401,29 @@ def test_further_dimensions_are_averaged() -> None:
 @pytest.mark.parametrize("loss", [lambda o, t: o.mean(), lambda o, t: o[:2, 0], lambda o, t: 0.5])
 def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
     with pytest.raises(ValueError, match="samples"):
-        WRM(network(), loss, GAMMA).perturb(*batch())
+        wrm(network(), loss).perturb(*batch())
 
 
 # Misuse.
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "word"),
     [
-        ({"gamma": 0.0}, "gamma"),
         ({"measure": "mean"}, "measure"),
+        ({"measure": "gap"}, "measure"),
         ({"batch_norm": "eval"}, "batch_norm"),
         ({"dropout": True}, "dropout"),
+        ({"fold": "no"}, "fold"),
         ({"test": "first"}, "test"),
-        ({"keep": "all"}, "keep"),
+        ({"per_sample": "no"}, "per_sample"),
         ({"min_steps": 5, "max_steps": 3}, "min_steps"),
+        ({"start": "stored"}, "start"),
         ({"start": "random"}, "start"),
-        ({"per_sample": True, "keep": "everything"}, "per_sample"),
+        ({"per_sample": True, "measure": "batch"}, "per_sample"),
         ({"stopping": RelativeAccuracy()}, "gradient"),
     ],
 )
-def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
-    own = ("gamma", "batch_norm", "per_sample", "stopping")
-    mine = {name: option for name, option in options.items() if name in own}
-    others = {name: option for name, option in options.items() if name not in own}
-    with pytest.raises(ValueError, match=message):
-        inner = InnerOptions(**others)
-        WRM(network(), functional.cross_entropy, **{"gamma": GAMMA, **mine}, inner=inner)
+def test_bad_adversaries_raise(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        wrm(network(), **options)

@@ -273,6 +273,14 @@ def test_files_of_the_user_are_left_alone(run: RunFolder) -> None:
         assert (run.path / name).read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "metrics.jsonl"])
+def test_files_that_are_not_part_of_a_run_are_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"mine": 1}')
+    with pytest.raises(ValueError, match=name):
+        RunFolder(tmp_path).start({}, overwrite=True)
+    assert contents(tmp_path) == {name: b'{"mine": 1}'}
+
+
 def test_a_run_is_replaced_only_on_request(run: RunFolder) -> None:
     run.append([{"step": 1}])
     run.save_checkpoint({})

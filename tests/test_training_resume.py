@@ -121,13 +121,29 @@ def test_a_run_that_died_resumes_bit_for_bit(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_layout_of_images_is_kept(tmp_path: Path) -> None:
-    config = TrainConfig(
-        data="mnist-5k", model="cnn", batch_size=8, max_calls=24, eval_samples=5, eval_eps=()
-    )
-    whole = train(config)
+    images = data().splits
+    (x, y), (x_test, y_test) = images["train"], images["test"]
+    reshaped = [part.reshape(-1, 1, 2, 2).expand(-1, 3, 2, 2) for part in (x, x_test)]
+    own = Dataset("own", reshaped[0], y, reshaped[1], y_test, num_classes=2)
+
+    def network() -> nn.Module:
+        torch.default_generator.manual_seed(2)
+        made = nn.Sequential(nn.Conv2d(3, 4, 2), nn.ELU(), nn.Flatten(), nn.Linear(4, 2))
+        return made.to(memory_format=torch.channels_last)
+
+    config = dataclasses.replace(BASE, x_optimizer="dowg")
     with pytest.raises(DiedError):
-        train(config, tmp_path, progress=dying_after(3), checkpoint_seconds=1e-9)
-    assert outcome(train(config, tmp_path, resume=True)) == outcome(whole)
+        trained(
+            *(config, tmp_path),
+            model=network(),
+            data=own,
+            progress=dying_after(3),
+            checkpoint_seconds=1e-9,
+        )
+    saved = next(RunFolder(tmp_path).checkpoints()).state["model"]["0.weight"]
+    assert saved.is_contiguous(memory_format=torch.channels_last)
+    resumed = trained(config, tmp_path, model=network(), data=own, resume=True)
+    assert resumed == trained(config, None, model=network(), data=own)
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
@@ -218,7 +234,7 @@ print(num_killed)
 """
 
 
-@pytest.mark.parametrize("kind", ["wrm", "wrm, kept", "group", "trades"])
+@pytest.mark.parametrize("kind", ["wrm, kept", "trades"])
 def test_kills_change_nothing(tmp_path: Path, kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLS, str(tmp_path), kind, "6"],
@@ -426,7 +442,7 @@ def test_a_longer_run_from_the_command_line(
 
 # Ranks.
 
-ON_RANKS = ("wrm", "wrm, kept", "wrm, released", "tiada", "group", "group, tiada")
+ON_RANKS = ("wrm", "wrm, kept", "wrm, released", "group", "group, tiada")
 NOISY = ("wrm, batch statistics", "trades")
 
 
@@ -528,22 +544,22 @@ def test_a_restart_resumes_what_its_launch_began(
     assert (out / "metrics.jsonl").read_bytes() != before
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_a_killed_rank_and_the_run_resumes(tmp_path: Path) -> None:
     line = "--data synthetic --epochs 15 --max-calls 100000 --batch-size 500 --eval-samples 100"
     line += " --quiet --warm-start memory --checkpoint-seconds 0.2"
 
     def command(out: str) -> list[str]:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        port = ["--master-port", str(20000 + os.getpid() % 20000), "--max-restarts", "1"]
-        return [*launch, *port, "-m", "neada", "train", *line.split(), "--out", out]
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        launch += ["--nproc-per-node", "2", "--max-restarts", "1"]
+        return [*launch, "-m", "neada", "train", *line.split(), "--out", out]
 
     quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(command("whole"), cwd=tmp_path, env=quiet, check=True, capture_output=True)
     process = subprocess.Popen(
         command("killed"), cwd=tmp_path, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    give_up = time.monotonic() + 60.0
-    while not list(tmp_path.glob("killed/checkpoint/*.json")) and time.monotonic() < give_up:
+    while not list(tmp_path.glob("killed/checkpoint/*.json")) and process.poll() is None:
         time.sleep(0.02)
     children = ["pgrep", "-P", str(process.pid)]
     workers = subprocess.run(children, capture_output=True, text=True, check=True).stdout.split()

@@ -215,23 +215,19 @@ class RunFolder:
 
         Raises:
             FileExistsError: The folder holds a run, or a part of one.
-            ValueError: The folder has a file or a folder that cannot be replaced.
+            ValueError: The folder has a file that is not part of a run and would be replaced.
         """
         self.check_kinds()
-        if not overwrite and (found := self._leftover()):
-            raise FileExistsError(
-                f"{self.path} already has {found}: resume the run, overwrite it, or use another "
-                "folder"
-            )
+        self._check_replaceable(overwrite)
         self.path.mkdir(parents=True, exist_ok=True)
         remove_temporary_files(self.path)
+        write_json(self.path / "environment.json", environment())  # marks the folder
         for name in ("config.json", "result.json", "metrics.jsonl"):
             (self.path / name).unlink(missing_ok=True)
         self._kept, self._num_rows, self._started = [], 0, time.perf_counter()
         self._remove_other_checkpoints()
         self._write_rows([])
         self.write_config(config)
-        write_json(self.path / "environment.json", environment())
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue the run after a checkpoint; later checkpoints and rows are removed.
@@ -445,12 +441,22 @@ class RunFolder:
             raise ValueError(f"{self.path / name} is not a JSON object")
         return content
 
-    def _leftover(self) -> str:
-        """The name of a file that `start` would replace; "" if there is none."""
-        if files := self._checkpoint_files():
-            return str(files[0].relative_to(self.path))
-        found = (name for name in _FILES if (self.path / name).exists())
-        return next((name for name in found if (self.path / name).stat().st_size > 0), "")
+    def _check_replaceable(self, overwrite: bool) -> None:
+        own = [self.path / name for name in _FILES]
+        found = [path for path in own if path.exists() and path.stat().st_size > 0]
+        found += self._checkpoint_files()
+        if not found:
+            return
+        try:
+            is_run = {"threads", "packages"} <= self.environment().keys()
+        except (OSError, ValueError):
+            is_run = False
+        if not is_run:
+            raise ValueError(f"{found[0]} is not part of a run: move it, or use another folder")
+        if not overwrite and [path.name for path in found] != ["environment.json"]:
+            raise FileExistsError(
+                f"{self.path} already holds a run: resume it, overwrite it, or use another folder"
+            )
 
 
 # The content of a checkpoint. Values that JSON does not have are objects with one key: "$tensor",

@@ -61,7 +61,6 @@ _METHODS = {
     "default": ("#000000", "D"),
     "WRM": ("#000000", "D"),
     "AdversarialTraining": ("#B2182B", "s"),
-    "method free": ("#E0A100", "p"),
     "Fast-AT": ("#4A6FE3", "<"),
     "Free-AT": ("#009E73", ">"),
     # Inner solvers without noise.

@@ -131,6 +131,8 @@ def checked_ids(name: str, ids: object, num_samples: int, size: int | None = Non
             f"{name} must be integers, one for each of the {num_samples} samples, got shape "
             f"{tuple(found.shape)} and dtype {found.dtype}"
         )
+    if num_samples == 0:
+        raise ValueError("the batch has no samples")
     low, high = int(found.min()), int(found.max())
     if low < 0 or (size is not None and high >= size):
         limit = "" if size is None else f" and at most {size - 1}"

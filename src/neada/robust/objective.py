@@ -356,7 +356,7 @@ class InputObjective(Counted, ABC):
     def _keep(self, ids: Tensor | None, delta: Tensor) -> None:
         """Keep perturbations by id, those of all ranks on every rank."""
         if self._kept is not None and ids is not None:
-            places = parallel.gather_rows(torch.as_tensor(ids).cpu()).cpu()
+            places = parallel.gather_rows(torch.as_tensor(ids).long().cpu()).cpu()
             self._kept = _grown(self._kept, int(places.max()) + 1)
             self._kept[places] = parallel.gather_rows(delta.detach()).to(self._kept)
 

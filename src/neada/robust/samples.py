@@ -73,6 +73,7 @@ class Samples:
             self._num_joint = parallel.num_ranks() * parallel.agree(self._num_joint)
         self._values = y.new_empty(0)
         self._finite = True
+        self._all_done = False  # on all ranks
         self._moved = True  # since the values were evaluated
         # Once samples were removed: where they ended, and the places of the others in the batch.
         self._ends: Tensor | None = None
@@ -128,7 +129,8 @@ class Samples:
             left = parallel.agree(left)
         if math.isnan(left):
             tensors.raise_non_finite([self._y.grad], self._values)
-        return left == 0.0
+        self._all_done = left == 0.0
+        return self._all_done
 
     def move(self) -> None:
         """One step of the optimizer with the gradient in `y.grad`."""
@@ -196,7 +198,7 @@ class Samples:
         """
         if self._ends is None:
             return self._position().clone()
-        if len(self._places) or parallel.is_active():  # where an evaluation may be collective
+        if len(self._places) or not self._all_done:  # other ranks evaluate their last move
             position = self._position()
             self._ends[self._places] = position[: len(self._places)]
         return self._ends

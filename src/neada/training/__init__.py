@@ -16,7 +16,8 @@ from neada.lazy import lazy_names
 if TYPE_CHECKING:
     from neada.training.config import TrainConfig
     from neada.training.evaluation import accuracy_names
-    from neada.training.loop import TrainedRun, load_data, open_run, train
+    from neada.training.loop import train
+    from neada.training.opening import TrainedRun, load_data, open_run
     from neada.training.result import Progress, TrainResult, TrainStatus
 
 __all__ = [
@@ -34,5 +35,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     "neada.training",
     __all__,
-    [f"neada.training.{module}" for module in ("config", "result", "evaluation", "loop")],
+    [
+        f"neada.training.{module}"
+        for module in ("config", "result", "evaluation", "opening", "loop")
+    ],
 )

@@ -2,21 +2,16 @@
 
 import contextlib
 import math
-import signal
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
-from neada import data as datasets
-from neada import devices, models, parallel, tables
+from neada import devices, parallel
 from neada.attacks.gradient import evaluating
 from neada.checks import check_flags, check_number, check_path, shown
 from neada.data import Batches, Dataset
@@ -26,11 +21,13 @@ from neada.runs import Checkpoint, RunFolder, encode, locked
 from neada.tensors import NonFiniteGradient
 from neada.training.config import LENGTH, OF_THE_MACHINE, ON_RESUME, TrainConfig
 from neada.training.evaluation import Interrupted, evaluations
+from neada.training.opening import load_data, make_model
 from neada.training.players import groups_of, make_game
 from neada.training.result import METRICS, Meter, Progress, Schedule, TrainResult, TrainStatus
+from neada.training.signals import Interruption, listening
 from neada.training.tensorboard import TensorBoardLog, tensorboard_module
 
-__all__ = ["TrainedRun", "load_data", "make_model", "open_run", "train"]
+__all__ = ["train"]
 
 
 _EVALUATIONS, _ROWS = 10, 100
@@ -122,7 +119,7 @@ def train(
             next_step = training.rows[-1]["calls"] + 1 if training.rows else 0
             log = TensorBoardLog(run.path / "tensorboard", next_step)
             training.log = held.enter_context(contextlib.closing(log))
-        interruption = held.enter_context(_listening(active=folder is not None))
+        interruption = held.enter_context(listening(active=folder is not None))
         is_shown = not callable(progress) and progress and parallel.rank() == 0
         show = held.enter_context(progress_bar(is_shown))
         tell = progress if callable(progress) else lambda at: show(at.part, at.words)
@@ -155,6 +152,7 @@ class _Training:
     ) -> None:
         self.config, self.model, self.data, self.device = config, model, data, device
         self.run_folder, self.folder = run, folder
+        self.fingerprint = {} if folder is None else data.fingerprint()
         if config.compile:
             with evaluating(model):
                 devices.compile_in_place(model, data.inputs_train[:2].to(device))
@@ -195,11 +193,11 @@ class _Training:
         if run is not None and checkpoint is None:
             run.start(fields, overwrite=overwrite)
         elif run is not None and checkpoint is not None:
+            run.resume(checkpoint)
+            self.rows = run.rows()
             known = run.config()
             if _length(known) != self.length:
                 run.write_config(known | dict(zip(LENGTH, self.length, strict=True)))
-            run.resume(checkpoint)
-            self.rows = run.rows()
         self.rows = parallel.from_first(self.rows)
         parallel.copy_from_first_([*self.model.parameters(), *self.model.buffers()])
         self.good_buffers = [buffer.clone() for buffer in self.model.buffers()]
@@ -227,14 +225,14 @@ class _Training:
                     "used_up": self.used_up,
                     "complete": self.complete,
                     "threads": torch.get_num_threads(),
-                    "data": self.data.fingerprint(),
+                    "data": self.fingerprint,
                     "seconds": self._elapsed(),
                 }
             )
         self.saved_at = time.perf_counter()
 
     def _load(self, state: dict[str, Any]) -> None:
-        if state["data"] != self.data.fingerprint():
+        if state["data"] != self.fingerprint:
             raise ValueError("the data are not those that the run was started with")
         try:
             self.model.load_state_dict(state["model"])
@@ -259,7 +257,7 @@ class _Training:
 
     def run(
         self,
-        interruption: "_Interruption",
+        interruption: Interruption,
         progress: Callable[[Progress], None],
         show: Callable[[float, str], None],
         checkpoint_seconds: float,
@@ -353,7 +351,7 @@ class _Training:
     def _evaluate(
         self,
         at_end: bool,
-        interruption: "_Interruption",
+        interruption: Interruption,
         stopping: bool,
         show: Callable[[float, str], None],
     ) -> list[dict[str, float]]:
@@ -506,44 +504,6 @@ def _check_finite(model: nn.Module) -> None:
 # Surroundings.
 
 
-class _Interruption:
-    """Whether SIGINT or SIGTERM has been received."""
-
-    received = False
-
-
-@contextlib.contextmanager
-def _listening(active: bool) -> Iterator[_Interruption]:
-    """Let SIGINT and SIGTERM set a flag; a second signal has its usual effect.
-
-    Ignored signals stay ignored, and outside the main thread nothing is changed. With several ranks
-    a second signal does nothing, since `torchrun` repeats the signal of the terminal.
-    """
-    interruption = _Interruption()
-    if not active or threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        interruption.received = True
-        if not parallel.is_active():
-            restore()
-
-    for number, handler in before.items():
-        if handler not in (signal.SIG_IGN, None):
-            signal.signal(number, receive)
-    try:
-        yield interruption
-    finally:
-        restore()
-
-
 @contextlib.contextmanager
 def _threads(num_threads: int | None) -> Iterator[None]:
     """Use a number of threads in the block."""
@@ -561,91 +521,3 @@ def _load_in_turn(config: TrainConfig, download: bool) -> Dataset:
     data = load_data(config, download=download) if parallel.rank() == 0 else None
     parallel.from_first(None)
     return load_data(config) if data is None else data
-
-
-def load_data(config: TrainConfig, *, download: bool = False) -> Dataset:
-    """Load the data of a configuration; they are downloaded only if the caller allows it."""
-    return datasets.load(
-        config.data, folder=config.data_folder, seed=config.data_seed, download=download
-    )
-
-
-def make_model(config: TrainConfig, data: Dataset) -> nn.Module:
-    """Make the model of a configuration, freshly initialized."""
-    name = config.model_name
-    model = models.make(name, data.input_shape, data.num_classes, seed=config.seed)
-    fast = tables.MODELS[name].channels_last
-    if fast if config.channels_last is None else config.channels_last:
-        # The convolutions give their layout on to what follows them.
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
-
-
-# Trained runs.
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedRun:
-    """The content of a run folder.
-
-    Attributes:
-        config: The configuration.
-        data: The data set.
-        model: The network of the newest checkpoint, in evaluation mode.
-        complete: Whether the run is complete.
-        folder: The run folder.
-    """
-
-    config: TrainConfig
-    data: Dataset
-    model: nn.Module
-    complete: bool
-    folder: Path
-
-
-def open_run(
-    folder: Path | str,
-    *,
-    model: nn.Module | None = None,
-    data: Dataset | None = None,
-    device: str = "cpu",
-    download: bool = False,
-) -> TrainedRun:
-    """Open a folder that `train` wrote.
-
-    Args:
-        folder: The run folder.
-        model: The network to load the weights into, if `train` was called with one.
-        data: The data, if `train` was called with some; or others with such inputs and classes.
-        device: The device of the model, as in `TrainConfig`.
-        download: Whether the data of the run may be downloaded if they are missing.
-
-    Raises:
-        ValueError: The folder has no training run with a checkpoint, the weights do not fit the
-            model, or there is no such device.
-    """
-    folder = check_path("folder", folder)
-    run = RunFolder(folder)
-    try:
-        config = TrainConfig.from_dict(run.config())
-    except FileNotFoundError:
-        raise ValueError(f"{folder} has no run: give a folder that `train` wrote") from None
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{folder} has no training run: {error}") from None
-    checkpoint = next(run.checkpoints(), None)
-    if checkpoint is None:
-        raise ValueError(f"{folder} has no checkpoint yet: train first")
-    state = checkpoint.state
-    data = load_data(config, download=download) if data is None else data
-    if data.fingerprint() != state["data"]:
-        warnings.warn(f"the data are not those that {folder} was trained on", stacklevel=2)
-    model = make_model(config, data) if model is None else model
-    try:
-        model.load_state_dict(state["model"])
-    except RuntimeError as error:
-        raise ValueError(
-            f"the weights in {folder} do not fit the model that its configuration and the data "
-            f"make ({error}): give the data and the model it was trained with"
-        ) from None
-    model.to(devices.choose(device))
-    return TrainedRun(config, data, model.eval(), state["complete"], folder)
