@@ -258,8 +258,9 @@ def test_only_the_first_rank_prints_usage_errors(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    assert main(["train", "--gama", "1"]) == 2
-    assert capsys.readouterr() == ("", "")
+    for option in ("--gama", "--gamma"):
+        assert main(["train", option, "-1"]) == 2
+        assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])

@@ -5,7 +5,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import neada
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        with contextlib.nullcontext() if is_first_rank() else _silence():
+            code = _run(list(sys.argv[1:] if arguments is None else arguments))
         _flush()
     except BrokenPipeError:
         return 0  # `neada methods | head`
@@ -79,10 +80,7 @@ def _run(arguments: list[str]) -> int:
     except ImportError:
         raise ImportError("the command line requires tyro: pip install 'neada[cli]'") from None
     name, options = (arguments or [""])[0], arguments[1:]
-    settings: dict[str, Any] = {
-        "config": (tyro.conf.OmitArgPrefixes,),
-        "console_outputs": is_first_rank(),
-    }
+    settings: dict[str, Any] = {"config": (tyro.conf.OmitArgPrefixes,)}
     try:
         if name in COMMANDS:
             command = with_saved_config(options) if name == "train" else COMMANDS[name]
@@ -94,6 +92,17 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as end:
         code = int(end.code or 0)
     return code
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Discard the output of a rank other than 0."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as null,
+        contextlib.redirect_stdout(null),
+        contextlib.redirect_stderr(null),
+    ):
+        yield
 
 
 def _flush() -> None:

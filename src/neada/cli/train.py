@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import neada
 from neada import tables
-from neada.cli.output import absolute_path, complain, is_first_rank, plain_warnings, print_json
+from neada.cli.output import absolute_path, complain, plain_warnings, print_json
 from neada.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def train(
     folder = absolute_path("--out", str(default) if out is None else out)
     if _is_restart(folder):
         resume, overwrite = True, False
-    is_first = is_first_rank()
-    if resume and is_first and not neada.runs.RunFolder(folder).exists():
+    if resume and not neada.runs.RunFolder(folder).exists():
         complain(f"{folder} has no run to resume: starting a new one")
     with plain_warnings():
         result = neada.training.train(
@@ -61,16 +60,15 @@ def train(
             folder,
             resume=resume,
             overwrite=overwrite,
-            progress=is_first and not (quiet or json),
+            progress=not (quiet or json),
             checkpoint_seconds=checkpoint_seconds,
             tensorboard=tensorboard,
             download=download,
         )
     status = neada.training.TrainStatus
-    if is_first:
-        _show(config, result, json)
-        if result.status is not status.FINISHED:
-            complain(result.message)
+    _show(config, result, json)
+    if result.status is not status.FINISHED:
+        complain(result.message)
     return {status.FINISHED: 0, status.NON_FINITE: 1}.get(result.status, 130)
 
 
@@ -81,13 +79,7 @@ def with_saved_config(arguments: list[str]) -> Callable[..., int]:
     def run_folder(out: str = "", resume: bool = False) -> Path | None:
         return Path(os.path.expanduser(out)) if out and resume else None
 
-    folder, _ = tyro.cli(
-        run_folder,
-        args=arguments,
-        return_unknown_args=True,
-        add_help=False,
-        console_outputs=is_first_rank(),
-    )
+    folder, _ = tyro.cli(run_folder, args=arguments, return_unknown_args=True, add_help=False)
     if folder is None or not (folder / "config.json").exists():
         return train
     saved = TrainConfig.from_dict(neada.runs.RunFolder(folder).config())
