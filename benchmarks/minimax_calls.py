@@ -330,7 +330,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Calls, then times."""
     plan = Plan(
         [info.name for info in neada.methods() if info.name != DEFAULT],
-        [name for name in problems.names() if problems.make(name).deterministic],
+        problems.names(),
         list(constrained_problems()),
         max_calls=arguments.max_calls,
         long_calls=max(20_000, arguments.max_calls),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from neada import data, models
 from neada.attacks import apgd, fgsm, robust_accuracy
 from neada.attacks.square import square
-from neada.attacks.worst_case import PARTS, attack_in_turn, ensemble
+from neada.attacks.worst_case import PARTS, attack_in_turn
 
 NORMS = pytest.mark.parametrize("norm", ["linf", "l2"])
 FEW = {"num_steps": 10, "num_targets": 2, "num_queries": 30}
@@ -136,7 +136,6 @@ def test_the_ensemble_is_as_strong_as_each_of_its_attacks(norm) -> None:
     eps = 0.1 if norm == "linf" else 0.5
     options = {"norm": norm, "bounds": (0.0, 1.0)}
     points, counts = attack_in_turn(model, x, y, eps, **options, **FEW)
-    assert torch.equal(points, ensemble(model, x, y, eps, **options, **FEW))
     assert counts[0] == int(right(model, x, y).sum())
     assert list(counts) == sorted(counts, reverse=True)
     left = right(model, points, y)
@@ -183,7 +182,7 @@ def test_what_is_wrong_or_broken_is_evaluated_no_more() -> None:
     num_right = int(right(model, x, wrong).sum())
     sizes: list[int] = []
     handle = model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    ensemble(model, x, wrong, 0.01, bounds=(0.0, 1.0), **FEW)
+    attack_in_turn(model, x, wrong, 0.01, bounds=(0.0, 1.0), **FEW)
     handle.remove()
     assert sizes[0] == 150 and max(sizes[1:]) <= 2 * num_right  # two targets at once
 

@@ -90,7 +90,7 @@ def test_constrain_on_one_of_ours_is_its_constraint_argument() -> None:
             optimizer.step()
     assert float(w.detach()) == float(v.detach()) == 1.0
     with pytest.raises(ValueError, match="version"):
-        constrain(optim.AdGD([w], variant="accel"), sets.Box(0.0, 1.0))
+        constrain(optim.AdGD([w], variant="mm20"), sets.Box(0.0, 1.0))
 
 
 def test_a_set_that_does_not_fit_is_refused_at_construction() -> None:

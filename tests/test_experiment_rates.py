@@ -89,7 +89,7 @@ def test_a_game_is_what_it_declares(name: str) -> None:
         side = torch.zeros(game.dim_x, dtype=torch.float64)
         side[i] = width
         difference = (game.phi(x + side) - game.phi(x - side)) / (2.0 * width)
-        assert_allclose(game.grad_phi(x)[:, i], difference, rtol=1e-6)
+        assert_allclose(game.gradients(x, game.best_response(x))[0][:, i], difference, rtol=1e-6)
     # The curvature in y lies between the modulus 1 and the smoothness 10, and reaches both.
     curvatures = []
     for distance in (0.0, 300.0):

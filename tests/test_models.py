@@ -127,8 +127,6 @@ def test_what_makes_no_sense_is_refused(arguments, sentence) -> None:
 def test_widths_are_refused_where_layers_are_fixed() -> None:
     with pytest.raises(ValueError, match="hidden"):
         models.make("cnn", (1, 28, 28), 10, hidden=(3,))
-    with pytest.raises(ValueError, match="least"):
-        models.make("mlp", (2,), 2, hidden=(0,))
 
 
 def test_a_network_that_normalizes_sees_what_numpy_computes() -> None:
@@ -147,10 +145,9 @@ def test_mean_and_deviation_are_saved_and_no_parameters() -> None:
     assert num_parameters(model) == 3
 
 
-@pytest.mark.parametrize(("mean", "std", "words"), [(0.0, 0.0, "std"), (math.nan, 1.0, "mean")])
-def test_numbers_that_normalize_nothing_are_refused(mean: float, std: float, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        models.Normalized(nn.Identity(), mean, std)
+def test_a_deviation_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="std must"):
+        models.Normalized(nn.Identity(), 0.0, 0.0)
 
 
 def test_eps_is_in_pixels_for_a_network_that_normalizes() -> None:

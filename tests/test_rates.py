@@ -45,7 +45,6 @@ EXPECTED = [
     ("mm20lin", optim.AdGD, {}, 444, 0.2),
     ("mm23", optim.AdGD, {"variant": "mm23"}, 216, 0.2),
     ("adapg", optim.AdGD, {"variant": "adapg"}, 222, 0.2),
-    ("accel", optim.AdGD, {"variant": "accel"}, 220, 0.2),
     ("spg", optim.SPG, {}, 395, 0.2),
     ("spg, first step 1/l", optim.SPG, {"lr": 0.01}, 318, 0.2),
     ("polyak", optim.Polyak, {"f_bound": 0.0}, 219, 0.3),

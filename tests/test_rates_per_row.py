@@ -48,13 +48,12 @@ def test_a_batch_with_its_own_rates_equals_the_separate_runs(method: str, proble
     assert not torch.allclose(x[0], x[1])
 
 
-@pytest.mark.parametrize("scope", ["player", "tensor", "coordinate"])
-def test_adagrad_in_every_scope_takes_the_rates_of_its_rows(scope: Any) -> None:
+def test_adagrad_takes_the_rates_of_its_rows() -> None:
     start = matrix()
 
     def run(w: Tensor, lr: Any) -> Tensor:
         w = w.detach().clone().requires_grad_()
-        optimizer = optim.GeneralizedAdaGrad([w], lr, scope=scope, rowwise=True)
+        optimizer = optim.GeneralizedAdaGrad([w], lr, rowwise=True)
         for _ in range(10):
             optimizer.zero_grad()
             (w**4).sum().backward()
@@ -122,9 +121,9 @@ def test_saved_rates_come_back(psi: Any) -> None:
 
 def bad_rates() -> list[tuple[Any, str]]:
     return [
-        (LR_X[:2], r"one rate for each of the 3 rows, got torch.float64 of shape \(2,\)"),
+        (LR_X[:2], r"one rate per row, got torch.float64 of shape \(2,\)"),
         (LR_X.float(), "float64 tensor"),
-        (LR_X.reshape(3, 1), "one rate for each of the 3 rows"),
+        (LR_X.reshape(3, 1), "one rate per row"),
         (torch.tensor([0.1, 0.0, 0.1], dtype=torch.float64), "greater than 0 and finite"),
         (torch.tensor([0.1, -1.0, 0.1], dtype=torch.float64), "greater than 0 and finite"),
         (torch.tensor([0.1, float("nan"), 1.0], dtype=torch.float64), "greater than 0 and finite"),

@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 import neada
-from neada import attacks, data, models, optim, robust, sets, steppers, stopping
+from neada import attacks, data, models, optim, robust, sets, steppers, stopping, training
 from neada.inner import InnerOptions
 from neada.training import TrainConfig, train
 
 CONFIG = TrainConfig(data="synthetic", max_calls=20, eval_eps=(0.5,))
-
 MODEL, LOSS = nn.Linear(2, 2), nn.functional.cross_entropy
 INPUTS, TARGETS = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
 X, Y = (torch.zeros(2, 2, requires_grad=True) for _ in range(2))
@@ -45,19 +44,13 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: attacks.apgd(MODEL, INPUTS, TARGETS, 0.1, num_steps=0), ValueError, "num_steps"),
     (lambda: models.make("mlp", (2,), 1), ValueError, "num_classes"),
     (lambda: neada.minimize(lambda x: (x * x).sum(), [1.0], tol=-1), ValueError, "tol"),
-    (lambda: train(CONFIG, checkpoint_seconds=-1), ValueError, "checkpoint_seconds"),
     # Names that do not exist.
-    (lambda: TrainConfig(objective="wrn"), ValueError, "wrm"),
     (lambda: neada.minimax(f, [0.5], [0.1], method="neda"), ValueError, "neada"),
     (lambda: attacks.fgsm(MODEL, INPUTS, TARGETS, 0.1, norm="l3"), ValueError, "norm"),
-    (lambda: train(TrainConfig(data="synthetic", device="gpu")), ValueError, "device"),
     # Options that do not fit each other.
-    (lambda: TrainConfig(strength=2.0), ValueError, "strength"),
-    (lambda: train(CONFIG, resume=True), ValueError, "folder"),
     (lambda: robust.GroupDRO(MODEL, LOSS, 3, adjustment=1.0), ValueError, "sizes"),
     (lambda: data.load("synthetic", test_fraction=0.5), ValueError, "test_fraction"),
     # Objects of the wrong kind.
-    (lambda: train({"data": "digits"}), TypeError, "TrainConfig"),
     (lambda: wrm(bounds="x"), TypeError, "bounds"),
     (lambda: wrm(bounds=(0, 1, 2)), TypeError, "bounds"),
     (lambda: wrm(stopping="rule"), TypeError, "stopping"),
@@ -79,6 +72,21 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     # Paths.
     (lambda: data.load("nowhere.npz"), data.DataError, "nowhere"),
     (lambda: data.load("mnist", folder="."), data.DataError, "mnist"),
+    # Training.
+    (lambda: TrainConfig(gamma=0.0), ValueError, "gamma"),
+    (lambda: TrainConfig(gamma=math.nan), ValueError, "gamma"),
+    (lambda: TrainConfig(gamma="a"), ValueError, "gamma"),
+    (lambda: TrainConfig(max_calls=1.5), ValueError, "max_calls"),
+    (lambda: train(CONFIG, checkpoint_seconds=-1), ValueError, "checkpoint_seconds"),
+    (lambda: TrainConfig(objective="wrn"), ValueError, "wrm"),
+    (lambda: train(TrainConfig(data="synthetic", device="gpu")), ValueError, "device"),
+    (lambda: TrainConfig(strength=2.0), ValueError, "strength"),
+    (lambda: train(CONFIG, resume=True), ValueError, "folder"),
+    (lambda: train({"data": "digits"}), TypeError, "TrainConfig"),
+    (lambda: train(CONFIG, "a\0b"), ValueError, "folder"),
+    (lambda: train(CONFIG, ""), ValueError, "folder"),
+    (lambda: train(CONFIG, 3), TypeError, "folder"),
+    (lambda: training.open_run("nowhere"), ValueError, "nowhere"),
 ]  # fmt: skip
 
 
@@ -122,6 +130,9 @@ FLAGS: dict[str, Callable[[Any], Any]] = {
     "shuffle": lambda flag: data.Batches(INPUTS, TARGETS, 2, shuffle=flag),
     "drop_last": lambda flag: data.Batches(INPUTS, TARGETS, 2, drop_last=flag),
     "download": lambda flag: data.load("synthetic", download=flag),
+    "resume": lambda flag: train(CONFIG, resume=flag),
+    "overwrite": lambda flag: train(CONFIG, overwrite=flag),
+    "tensorboard": lambda flag: train(CONFIG, tensorboard=flag),
     "progress": lambda flag: neada.minimize(lambda x: x @ x, [1.0], progress=flag),
 }
 

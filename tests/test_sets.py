@@ -83,11 +83,11 @@ def test_nan_is_refused_and_nothing_is_changed(case):
         point[i].view(-1)[-1] = math.nan
         original = [tensor.clone() for tensor in point]
         for method in (case.set.project, case.set.project_, case.set.contains):
-            with pytest.raises(ValueError, match=rf"cannot project a point with NaN: tensor {i}"):
+            with pytest.raises(ValueError, match=rf"tensor {i} of the point.* NaN"):
                 method(point)
-        with pytest.raises(ValueError, match="project"):
-            case.set.gradient_mapping(draw(case, 3), point)
         with pytest.raises(ValueError, match="gradient"):
+            case.set.gradient_mapping(draw(case, 3), point)
+        with pytest.raises(ValueError, match="point"):
             case.set.gradient_mapping(point, draw(case, 3))
         assert all(map(torch.equal, map(torch.nan_to_num, point), map(torch.nan_to_num, original)))
 
@@ -101,7 +101,7 @@ def test_infinite_entries_are_clamped_by_elementwise_sets_and_refused_by_others(
         projected = case.set.project(point)
         assert everywhere(case.set.contains(projected)) and not joined(projected).isnan().any()
     else:
-        with pytest.raises(ValueError, match="project"):
+        with pytest.raises(ValueError, match="infinite"):
             case.set.project_(point)
         assert same(point, original)
         assert not everywhere(case.set.contains(point))

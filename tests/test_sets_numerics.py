@@ -71,12 +71,6 @@ def test_half_space_is_feasible_after_a_step_from_afar():
         assert abs(float(NORMAL @ projected) - 1.0) <= 1e-14 * size
 
 
-def test_half_space_survives_a_sum_that_overflows():
-    point = torch.full((4,), 1.5e308, dtype=torch.float64)
-    assert HalfSpace(1.0, 0.0).project(point).abs().max() <= 1e-15 * 1.5e308  # rounding
-    assert not HalfSpace(1.0, 0.0).contains(point) and HalfSpace(-1.0, 0.0).contains(point)
-
-
 @pytest.mark.parametrize("size", [1e3, 1e6])
 def test_large_center_costs_only_its_own_rounding(size):
     center = torch.full((50,), size)
@@ -96,7 +90,6 @@ def test_zero_radius_is_the_center():
     for ball in (L2Ball, L1Ball, LinfBall):
         assert torch.equal(ball(0.0).project(point), torch.zeros(2, 2))
         assert torch.equal(ball(0.0, 1.0, per_sample=True).project(point), torch.ones(2, 2))
-        assert ball(0.0).diameter(point) == 0.0
 
 
 # --------------------------------------------------------- the simplex and the L1 ball

@@ -41,11 +41,10 @@ class Normalized(nn.Module):
         self, model: nn.Module, mean: float | Sequence[float], std: float | Sequence[float]
     ) -> None:
         super().__init__()
-        for name, numbers in (("mean", mean), ("std", std)):
-            several = [numbers] if isinstance(numbers, int | float) else numbers
-            for number in several:
-                check_number(name, number, above=0.0 if name == "std" else -math.inf)
-            self.register_buffer(name, torch.tensor([float(number) for number in several]))
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(-1))
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(-1))
+        if not bool((self.std > 0.0).all()):
+            raise ValueError(f"std must be greater than 0, got {std}")
         self.model = model
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -168,12 +167,6 @@ def make(
     check_choice("model", name, MODELS)
     check_number("num_classes", num_classes, above=2, strict=False, whole=True)
     _check_hidden(hidden)
-    widths = [*input_shape, *(hidden or ())]
-    if not input_shape or not all(isinstance(n, int) and n >= 1 for n in widths):
-        raise ValueError(
-            "input_shape and hidden must be whole numbers, at least 1, got "
-            f"{tuple(input_shape)} and {hidden}"
-        )
     entry = MODELS[name]
     if hidden is not None and "hidden" not in entry.options:
         raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")

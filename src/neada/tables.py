@@ -194,7 +194,7 @@ ATTACKS: dict[str, Entry] = {
         ("num_steps", "num_restarts", "num_targets", "generator"),
     ),
     "ensemble": Entry(
-        "neada.attacks.worst_case:ensemble",
+        "neada.attacks.worst_case:attack_in_turn",
         "the worst case over APGD with cross-entropy, APGD towards other classes, and Square",
         ("num_steps", "num_targets", "num_queries", "patience", "generator"),
     ),

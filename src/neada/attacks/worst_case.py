@@ -17,7 +17,7 @@ from neada.attacks.ball import Ball, Norm
 from neada.attacks.gradient import Loss, Model, evaluating, look
 from neada.attacks.square import check_queries, square
 
-__all__ = ["PARTS", "Progress", "Survivors", "attack_in_turn", "ensemble"]
+__all__ = ["PARTS", "Progress", "Survivors", "attack_in_turn"]
 
 Progress = Callable[[float, str], None]
 """Is told which part of the work is done, and what is at work."""
@@ -37,7 +37,7 @@ class Survivors(NamedTuple):
     counts: tuple[int, ...]
 
 
-def ensemble(
+def attack_in_turn(
     model: Model,
     inputs: Tensor,
     targets: Tensor,
@@ -51,7 +51,8 @@ def ensemble(
     num_queries: int = 5000,
     patience: int | None = 500,
     generator: torch.Generator | None = None,
-) -> Tensor:
+    progress: Progress = lambda part, words: None,
+) -> Survivors:
     """The worst case over APGD with cross-entropy, APGD with the targeted DLR, and Square.
 
     Samples that are misclassified, at first or after one of the attacks, are left alone afterwards.
@@ -71,63 +72,15 @@ def ensemble(
             in small ones): it is there for masked gradients, which it finds early. None spends all
             queries.
         generator: Of Square, on the CPU; by default a new one with seed 0.
+        progress: Called with the completed share of the work and the name of the attack.
 
     Returns:
-        The perturbed batch. A sample that withstands has the point with the largest loss that the
-        first attack found.
+        The perturbed batch, and the number of survivors of each attack. A sample that withstands
+        all attacks has the point with the largest loss that the first attack found.
 
     Raises:
         ValueError: an argument makes no sense.
         FloatingPointError: the model or its gradient is not finite.
-    """
-    return attack_in_turn(
-        model,
-        inputs,
-        targets,
-        eps,
-        norm=norm,
-        bounds=bounds,
-        loss=loss,
-        num_steps=num_steps,
-        num_targets=num_targets,
-        num_queries=num_queries,
-        patience=patience,
-        generator=generator,
-    ).points
-
-
-def attack_in_turn(
-    model: Model,
-    inputs: Tensor,
-    targets: Tensor,
-    eps: float,
-    *,
-    norm: Norm = "linf",
-    bounds: tuple[float, float] | None = None,
-    loss: Loss | None = None,
-    num_steps: int = 100,
-    num_targets: int = 9,
-    num_queries: int = 5000,
-    patience: int | None = 500,
-    generator: torch.Generator | None = None,
-    progress: Progress = lambda part, words: None,
-) -> Survivors:
-    """What `ensemble` finds, with the counts.
-
-    Args:
-        model: As in `ensemble`, like all others.
-        inputs: The batch.
-        targets: The classes.
-        eps: The radius.
-        norm: The norm.
-        bounds: The range.
-        loss: Of the first attack.
-        num_steps: Of each ascent.
-        num_targets: Wrong classes.
-        num_queries: Of Square.
-        patience: Of Square.
-        generator: Of Square.
-        progress: Told again and again which part is done and which attack is at work.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
     check_queries(num_queries, patience)

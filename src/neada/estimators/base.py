@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import models
-from neada.checks import check_flags, check_number, not_one_of, shown
+from neada.checks import check_choice, check_flags, check_number, shown
 from neada.data import Batches
 from neada.robust import RobustInfo
 from neada.tensors import NonFiniteGradient
@@ -115,27 +115,20 @@ class NetworkEstimator(BaseEstimator):
             self.module_.eval()
 
     def _network(self, num_features: int, num_outputs: int) -> nn.Module:
-        if callable(self.module) and not isinstance(self.module, nn.Module):
-            network = self.module(num_features, num_outputs)
-            if not isinstance(network, nn.Module):
-                raise TypeError(
-                    "module(num_features, num_outputs) must return an nn.Module, not "
-                    f"{type(network).__name__}"
-                )
-            return network
+        if isinstance(self.module, nn.Module):
+            raise TypeError(
+                "module must be 'linear', 'mlp' or a function of (num_features, num_outputs) that "
+                f"returns a new network, not {type(self.module).__name__}"
+            )
+        if callable(self.module):
+            return self.module(num_features, num_outputs)
+        check_choice("module", self.module, ("linear", "mlp"))
         if self.module == "mlp":
             return models.mlp((num_features,), num_outputs, hidden=self.hidden)
-        if self.module == "linear":
-            network = models.linear((num_features,), num_outputs)
-            for parameter in network.parameters():
-                nn.init.zeros_(parameter)  # the problem is convex: a start like any other
-            return network
-        if isinstance(self.module, str):
-            raise ValueError(not_one_of("module", self.module, ("linear", "mlp")))
-        raise TypeError(
-            "module must be 'linear', 'mlp' or a function of (num_features, num_outputs) that "
-            f"returns a new network, not {type(self.module).__name__}"
-        )
+        network = models.linear((num_features,), num_outputs)
+        for parameter in network.parameters():
+            nn.init.zeros_(parameter)  # the problem is convex: a start like any other
+        return network
 
     def _train(
         self,

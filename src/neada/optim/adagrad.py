@@ -54,6 +54,7 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         rowwise: Every row is its own problem.
 
     Example:
+        >>> import torch
         >>> w = torch.zeros(2, requires_grad=True)
         >>> optimizer = GeneralizedAdaGrad([w], lr=1.0)
         >>> for _ in range(100):
@@ -64,9 +65,6 @@ class GeneralizedAdaGrad(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = (
-        "nothing (alpha = 1: the modulus and a bound on the gradient norm)"
-    )
     shared: ClassVar[tuple[str, ...]] = ("alpha", "v0", "scope", "accumulate", "average")
 
     def __init__(
@@ -210,7 +208,6 @@ class SCAdaNGD(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "the strong-convexity modulus"
     shared: ClassVar[tuple[str, ...]] = ("strong_convexity", "power")
 
     def __init__(

@@ -64,7 +64,6 @@ class AdaptiveSGD(PlayerOptimizer):
     """
 
     uses_gradient_norm: ClassVar[bool] = False
-    needs_to_know: ClassVar[str] = "nothing (non-nested in a game: a ratio of learning rates)"
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
 """Adaptive gradient descent without a line search: the step comes from the last two gradients.
 
-Malitsky & Mishchenko 2020 ("mm20", "mm20lin", "accel") and 2023 (arXiv:2308.02261, "mm23");
+Malitsky & Mishchenko 2020 ("mm20", "mm20lin") and 2023 (arXiv:2308.02261, "mm23");
 Latafat, Themelis, Stella & Patrinos (arXiv:2301.04431) and Latafat, Themelis & Patrinos
 (arXiv:2311.18431, "adapg").
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -15,14 +15,14 @@ from torch.optim.optimizer import ParamsT
 
 from neada import tensors
 from neada.checks import check_choice, check_number
-from neada.optim.base import Active, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
-from neada.scalars import Scalar, divide, is_finite, maximum, minimum, sqrt, where
+from neada.scalars import Scalar, divide, is_finite, minimum, sqrt, where
 from neada.sets import Set
 
 __all__ = ["AdGD"]
 
-Variant = Literal["mm20", "mm20lin", "mm23", "adapg", "accel"]
+Variant = Literal["mm20", "mm20lin", "mm23", "adapg"]
 
 
 class _Rule(NamedTuple):
@@ -60,7 +60,6 @@ _RULES = {
     "adapg": _Rule(
         lambda theta: 2.0 / 3.0 + theta, _two_point_with_curvature, 1.0 / 3.0, 1e-2, True
     ),
-    "accel": _Rule(lambda theta: 1.0 + theta / 2.0, _half_inverse, math.inf, 1e-6, False),
 }
 
 
@@ -85,11 +84,10 @@ class AdGD(PlayerOptimizer):
     Guarantees: "mm20lin" is linear, :math:`O(\kappa\log 1/\varepsilon)`, on smooth strongly
     convex functions; "mm20", "mm23", "adapg" converge on convex functions with locally Lipschitz
     gradient, the last two with a set as well, where a linear rate is observed, not proven.
-    "accel" is a heuristic.
 
     Args:
         params: Tensors or parameter groups.
-        lr: The first step; by default 1e-6 (3.5e-4 in float32) for "mm20", "mm20lin", "accel",
+        lr: The first step; by default 1e-6 (3.5e-4 in float32) for "mm20" and "mm20lin",
             where the second step already has the right size, and 1e-2 for the others.
         variant: Which rule; by default "adapg" if some group has a set and "mm20lin" otherwise.
         maximize: Ascend instead of descend.
@@ -116,14 +114,9 @@ class AdGD(PlayerOptimizer):
         lr: float | None = None,
         *,
         variant: Variant | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"lr": lr, "variant": variant}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"lr": lr, "variant": variant}, **common)
 
     def _check(self, group: Group) -> None:
         check_choice("variant", group["variant"], (None, *_RULES))
@@ -153,19 +146,13 @@ class AdGD(PlayerOptimizer):
         rounding: float = torch.finfo(dtype).eps ** 0.5
         return max(_RULES[self._variant()].first_step, rounding)
 
-    def _rests_at_zero_gradient(self) -> bool:
-        return self._variant() != "accel"  # momentum goes on
-
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head, rule = self.param_groups[0], _RULES[self._variant()]
         # The default follows the variant, which may have changed with a set given later.
         given = self.defaults["lr"] is not None
         first = head["lr"] if given else self._default_step(active.params[0].dtype)
         step = head["numbers"].get("step", first)
-        numbers = {"step": step, "growth": rule.first_growth, "moved_sq": 0.0}
-        if self._variant() == "accel":
-            numbers |= {"convexity": 1.0 / step, "convexity_growth": rule.first_growth}
-        return numbers
+        return {"step": step, "growth": rule.first_growth, "moved_sq": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         grads = self._vectors("previous_gradient", active.params, active.grads)
@@ -176,16 +163,10 @@ class AdGD(PlayerOptimizer):
         )
         numbers["moved_sq"] = numbers["step"] * numbers["step"] * active.norm_sq
         tensors.copy_(grads, active.grads)
-        if not self._follows_gradient(active):
+        if self._has_set(active):
             points = self._vectors("previous_point", active.params, active.params)
             tensors.copy_(points, active.params)
         self._descend(active, numbers["step"])
-        if self._variant() == "accel":
-            self._extrapolate(active, numbers, points)
-
-    def _follows_gradient(self, active: Active) -> bool:
-        """Whether every move is -step * gradient, so that no point has to be remembered."""
-        return self._variant() != "accel" and not self._has_set(active)
 
     def _last_move(
         self, active: Active, numbers: dict[str, Any], grads: list[Tensor]
@@ -196,7 +177,7 @@ class AdGD(PlayerOptimizer):
         """
         wants_slope = _RULES[self._variant()].safeguard is _two_point_with_curvature
         changed = tensors.difference(active.grads, grads) if wants_slope else []
-        if self._follows_gradient(active):
+        if not self._has_set(active):  # the move was -step * gradient
             slope = (
                 -numbers["step"] * tensors.dot(changed, grads, self._rowwise) if changed else 0.0
             )
@@ -223,21 +204,3 @@ class AdGD(PlayerOptimizer):
         usable = (moved_sq > 0.0) & (step > 0.0)
         numbers["step"] = where(usable, step, last)
         numbers["growth"] = where(usable, step / last, numbers["growth"])
-        if self._variant() == "accel":
-            last = numbers["convexity"]
-            bound = sqrt(1.0 + numbers["convexity_growth"] / 2.0) * last
-            convexity = minimum(bound, smoothness / 2.0)
-            usable = usable & (convexity > 0.0)
-            numbers["convexity"] = where(usable, convexity, last)
-            numbers["convexity_growth"] = where(
-                usable, convexity / last, numbers["convexity_growth"]
-            )
-
-    def _extrapolate(self, active: Active, numbers: dict[str, Any], points: list[Tensor]) -> None:
-        """Move on past the new point by a multiple of the distance from the one before."""
-        ratio = sqrt(minimum(numbers["step"] * numbers["convexity"], 1.0))
-        momentum = maximum(1.0 - ratio, 0.0) / (1.0 + ratio)
-        bases = self._vectors("base_point", active.params, points)
-        ahead = tensors.difference(active.params, bases)
-        tensors.copy_(bases, active.params)
-        tensors.add_scaled_(active.params, ahead, momentum)

@@ -15,7 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -35,6 +35,14 @@ Group = dict[str, Any]
 # torch's own method without its decorator, which keeps the compiler out of it and for that imports
 # all of torch._dynamo, sympy among it, when a process makes its first optimizer.
 _add_param_group = inspect.unwrap(Optimizer.add_param_group)
+
+
+class Common(TypedDict, total=False):
+    """The keyword arguments of every optimizer of one player."""
+
+    maximize: bool
+    constraint: Set | None
+    rowwise: bool
 
 
 class Active(NamedTuple):
@@ -66,8 +74,6 @@ class PlayerOptimizer(Optimizer):
         rowwise: Every row (first dimension) of the parameters is its own problem.
     """
 
-    needs_to_know: ClassVar[str] = "nothing"
-    """What the user must know about the problem, in a few words."""
     uses_gradient_norm: ClassVar[bool] = True
     """Whether the norm of the gradient is computed for the method."""
     masks_rows: ClassVar[bool] = False
@@ -85,8 +91,8 @@ class PlayerOptimizer(Optimizer):
         params: ParamsT,
         defaults: Group,
         *,
-        maximize: bool,
-        constraint: Set | None,
+        maximize: bool = False,
+        constraint: Set | None = None,
         rowwise: bool = False,
     ) -> None:
         common = {"maximize": maximize, "constraint": constraint, "rowwise": rowwise}
@@ -117,11 +123,7 @@ class PlayerOptimizer(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters; they join the player from the next step on."""
         _add_param_group(self, param_group)
-        try:
-            self._check_group(self.param_groups[-1])
-        except (TypeError, ValueError):
-            self.param_groups.pop()
-            raise
+        self._check_group(self.param_groups[-1])
 
     @torch.no_grad()
     def step(  # type: ignore[override]
@@ -231,7 +233,7 @@ class PlayerOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state; sets and callables stay as this optimizer has them."""
         own = [dict(group) for group in self.param_groups]
-        self._check_origin(state_dict)
+        check_origin(self, state_dict)
         super().load_state_dict(state_dict)
         for group, mine in zip(self.param_groups, own, strict=True):
             for name, entry in mine.items():
@@ -277,16 +279,6 @@ class PlayerOptimizer(Optimizer):
                 "separate problems: use a set with per_sample=True, or a Box"
             )
         constraint.validate(group["params"])
-
-    def _check_origin(self, state_dict: dict[str, Any]) -> None:
-        """Raise ValueError unless the state comes from the same method and as many rows."""
-        check_origin(self, state_dict)
-        for number in state_dict["param_groups"][0].get("numbers", {}).values():
-            if isinstance(number, Tensor) and len(number) != len(self._all_params()[0]):
-                raise ValueError(
-                    f"this state was saved for {len(number)} rows, but the parameters have "
-                    f"{len(self._all_params()[0])}"
-                )
 
     # How a step is taken.
 
@@ -495,15 +487,10 @@ def check_rate(name: str, rate: object, num_rows: int | None) -> None:
     """
     if not isinstance(rate, Tensor):
         check_number(name, rate)
-    elif num_rows is None:
-        raise ValueError(
-            f"{name} is a tensor, but the player is one problem and has no rows to give a rate "
-            "each: pass a number, or make the player rowwise"
-        )
     elif rate.shape != (num_rows,) or rate.dtype != torch.float64:
         raise ValueError(
-            f"{name} must be a number or a float64 tensor with one rate for each of the "
-            f"{num_rows} rows, got {rate.dtype} of shape {tuple(rate.shape)}"
+            f"{name} must be a number or, for a player with rows, a float64 tensor with one rate "
+            f"per row, got {rate.dtype} of shape {tuple(rate.shape)} for {num_rows} rows"
         )
     elif not bool(((rate > 0.0) & rate.isfinite()).all()):
         raise ValueError(f"{name} must be greater than 0 and finite in every row, got {rate}")

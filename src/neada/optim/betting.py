@@ -101,7 +101,6 @@ class KT(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "a bound on the gradient norm"
     shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "average")
 
     def __init__(
@@ -265,7 +264,6 @@ class CoinBetting(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (a bound on the gradient norm for the proof)"
     shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "curvature", "reduction", "average")
 
     def __init__(

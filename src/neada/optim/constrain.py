@@ -45,8 +45,6 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, not {type(optimizer).__name__}")
     groups = optimizer.param_groups
-    if isinstance(constraint, str):  # which is a sequence
-        raise TypeError("constraint must be a set from neada.sets, not str")
     given = list(constraint) if isinstance(constraint, Sequence) else [constraint] * len(groups)
     if len(given) != len(groups):
         raise ValueError(

@@ -3,31 +3,32 @@
 Ivgi, Hinder & Carmon 2023 (arXiv:2302.12022, DoG); Khaled, Mishchenko & Jin 2023 (DoWG).
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
 from neada.checks import check_number
-from neada.optim.base import Active, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, maximum, sqrt
-from neada.sets import Set
 
 __all__ = ["DoG", "DoWG"]
+
+
+_EPS = 1e-8  # keeps the quotient finite
 
 
 class _DistanceMethod(PlayerOptimizer):
     """What DoG and DoWG share: the largest distance from the start."""
 
-    shared: ClassVar[tuple[str, ...]] = ("r_eps", "eps", "average")
+    shared: ClassVar[tuple[str, ...]] = ("r_eps", "average")
     step_numbers: ClassVar[tuple[str, ...]] = ("distance",)
 
     def _check(self, group: Group) -> None:
         check_number("lr", group["lr"])
         check_number("r_eps", group["r_eps"])
-        check_number("eps", group["eps"])
         if group["average"] is not None:
             check_number("average", group["average"], strict=False)
 
@@ -72,7 +73,6 @@ class DoG(_DistanceMethod):
         params: Tensors or parameter groups.
         lr: Multiplies the step; 1 is the method.
         r_eps: The first movement, relative to 1 + the norm of the start.
-        eps: Where the sum of squared gradients starts.
         average: None, or the decay of the average that `averaged()` shows; the authors use 8.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
@@ -95,21 +95,15 @@ class DoG(_DistanceMethod):
         lr: float = 1.0,
         *,
         r_eps: float = 1e-6,
-        eps: float = 1e-8,
         average: float | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"lr": lr, "r_eps": r_eps, "eps": eps, "average": average}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"lr": lr, "r_eps": r_eps, "average": average}, **common)
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         distance = self._distance(active, numbers)
         numbers["sum"] = total = numbers["sum"] + active.norm_sq
-        self._descend(active, distance / sqrt(total + self.param_groups[0]["eps"]))
+        self._descend(active, distance / sqrt(total + _EPS))
 
 
 class DoWG(_DistanceMethod):
@@ -129,7 +123,6 @@ class DoWG(_DistanceMethod):
         params: Tensors or parameter groups.
         lr: Multiplies the step; 1 is the method.
         r_eps: The first movement, relative to 1 + the norm of the start.
-        eps: Added to the root of the weighted sum.
         average: None, or the decay of the average that `averaged()` shows.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
@@ -152,19 +145,13 @@ class DoWG(_DistanceMethod):
         lr: float = 1.0,
         *,
         r_eps: float = 1e-4,
-        eps: float = 1e-8,
         average: float | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"lr": lr, "r_eps": r_eps, "eps": eps, "average": average}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"lr": lr, "r_eps": r_eps, "average": average}, **common)
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         distance = self._distance(active, numbers)
         distance_sq = distance * distance
         numbers["sum"] = total = numbers["sum"] + distance_sq * active.norm_sq
-        self._descend(active, distance_sq / (sqrt(total) + self.param_groups[0]["eps"]))
+        self._descend(active, distance_sq / (sqrt(total) + _EPS))

@@ -4,7 +4,7 @@ Nocedal 1980; the acceptance test is the approximate Wolfe condition of Hager & 
 compares slopes instead of values and so works down to rounding, and with inexact values.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from neada import tensors
 from neada.checks import check_number
-from neada.optim.base import Active, Group, Keep, PlayerOptimizer
+from neada.optim.base import Active, Common, Group, Keep, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import (
     Flag,
@@ -73,7 +73,6 @@ class LBFGS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values, which come with the gradients)"
     masks_rows: ClassVar[bool] = True
     shared: ClassVar[tuple[str, ...]] = ("lr", "history", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("scale",)
@@ -84,14 +83,9 @@ class LBFGS(PlayerOptimizer):
         lr: float = 1.0,
         *,
         history: int = 10,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"lr": lr, "history": history}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"lr": lr, "history": history}, **common)
 
     def _check(self, group: Group) -> None:
         check_number("lr", group["lr"])

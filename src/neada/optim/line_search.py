@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_flags, check_number
+from neada.checks import check_choice, check_number
 from neada.optim.base import Active, Group, PlayerOptimizer
 from neada.optim.objective import Objective, restore_on_error
 from neada.scalars import (
@@ -148,7 +148,6 @@ class Backtracking(LineSearch):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values)"
     step_numbers: ClassVar[tuple[str, ...]] = ("step", "accepted")
     shared: ClassVar[tuple[str, ...]] = (
         *("lr", "test", "c", "shrink", "grow", "max_step", "max_backtracks", "safe", "maximize"),
@@ -187,7 +186,6 @@ class Backtracking(LineSearch):
     def _check(self, group: Group) -> None:
         check_number("lr", group["lr"])
         check_choice("test", group["test"], ("quad", "armijo"))
-        check_flags(safe=group["safe"])
         check_number("c", group["c"], below=1.0)
         check_number("shrink", group["shrink"], below=1.0)
         check_number("grow", group["grow"], above=1.0, strict=False)
@@ -282,7 +280,6 @@ class StochasticLineSearch(LineSearch):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values)"
     shared: ClassVar[tuple[str, ...]] = (
         *("lr", "c", "shrink", "growth", "num_batches", "policy", "max_trials", "maximize"),
     )

@@ -86,7 +86,7 @@ class Objective:
         drop_cached_casts()
         if self._handed_over:
             with torch.no_grad():
-                value = self._signed(self._evaluate_only())
+                value = self._signed(self._closure())
         else:
             gradients = [param.grad for param in self._params]
             for param in self._params:
@@ -100,18 +100,6 @@ class Objective:
         if isinstance(value, Tensor):
             return value.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
         return math.inf if math.isnan(value) else value
-
-    def _evaluate_only(self) -> "Tensor | float":
-        assert self._closure is not None
-        try:
-            return self._closure()
-        except RuntimeError as error:
-            if "does not require grad" not in str(error):
-                raise
-            raise ValueError(
-                "with value=..., the closure must only evaluate, but it called backward: leave "
-                "value out, or the backward"
-            ) from error
 
     @property
     def precision(self) -> float:

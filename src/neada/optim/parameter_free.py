@@ -80,11 +80,7 @@ def parameter_free_sgd(
         >>> bool(((w - 1.0) ** 2).sum() < 0.02)
         True
     """
-    if isinstance(params, Tensor):
-        raise TypeError("params must be a list of tensors, not one tensor: pass [tensor]")
     players = list(params)
-    if not players:
-        raise ValueError("parameter_free_sgd got an empty parameter list")
     tensors.check_player(players)
     for i, param in enumerate(players):
         if not (param.is_leaf and param.requires_grad):
@@ -142,8 +138,7 @@ class _Bisection:
         except BaseException:
             self.show(self.start)
             raise
-        if chosen is None:
-            raise ValueError(f"max_calls={max_calls} is too small for a single run")
+        assert chosen is not None  # four calls are enough for the first run
         self.show(chosen.mean)
         return ParameterFreeResult(chosen.lr, self.num_calls)
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -14,10 +14,9 @@ from torch.optim.optimizer import ParamsT
 
 from neada import tensors
 from neada.checks import check_number
-from neada.optim.base import Active, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, maximum, minimum, where
-from neada.sets import Set
 
 __all__ = ["SPS", "Bound", "DecSPS", "HazanKakade", "Polyak", "check_bound", "gap", "lower_bound"]
 
@@ -80,7 +79,6 @@ class Polyak(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "the optimal value"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "maximize")
 
     def __init__(
@@ -89,14 +87,9 @@ class Polyak(PlayerOptimizer):
         f_bound: Bound,
         *,
         c: float = 1.0,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"f_bound": f_bound, "c": c}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"f_bound": f_bound, "c": c}, **common)
 
     def _check(self, group: Group) -> None:
         check_bound(group["f_bound"])
@@ -149,7 +142,6 @@ class SPS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "a bound on every sample's optimal value, a cap on the step"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "max_step", "growth", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
@@ -161,14 +153,10 @@ class SPS(PlayerOptimizer):
         c: float = 0.5,
         max_step: float = 1.0,
         growth: float | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
         defaults = {"f_bound": f_bound, "c": c, "max_step": max_step, "growth": growth}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, defaults, **common)
 
     def _check(self, group: Group) -> None:
         check_bound(group["f_bound"])
@@ -227,7 +215,6 @@ class DecSPS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "a bound on every sample's optimal value, a cap on the step"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "c0", "max_step", "maximize")
 
     def __init__(
@@ -237,14 +224,9 @@ class DecSPS(PlayerOptimizer):
         *,
         c0: float = 1.0,
         max_step: float = 10.0,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"f_bound": f_bound, "c0": c0, "max_step": max_step}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"f_bound": f_bound, "c0": c0, "max_step": max_step}, **common)
 
     def _check(self, group: Group) -> None:
         check_bound(group["f_bound"])
@@ -302,7 +284,6 @@ class HazanKakade(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "any bound on the optimal value"
     shared: ClassVar[tuple[str, ...]] = ("f_bound", "epoch_steps", "maximize")
 
     def __init__(
@@ -311,14 +292,9 @@ class HazanKakade(PlayerOptimizer):
         f_bound: Bound,
         *,
         epoch_steps: int = 50,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"f_bound": f_bound, "epoch_steps": epoch_steps}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"f_bound": f_bound, "epoch_steps": epoch_steps}, **common)
 
     def _rests_at_zero_gradient(self) -> bool:
         return False  # such a point is the best of all and has to be recorded as such

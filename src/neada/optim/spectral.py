@@ -7,7 +7,7 @@ evaluation of its own, since every gradient comes with its value.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch.optim.optimizer import ParamsT
 
 from neada import tensors
 from neada.checks import check_flags, check_number
-from neada.optim.base import Active, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import (
     Flag,
@@ -30,7 +30,6 @@ from neada.scalars import (
     sqrt,
     where,
 )
-from neada.sets import Set
 
 __all__ = ["SPG"]
 
@@ -95,7 +94,6 @@ class SPG(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    needs_to_know: ClassVar[str] = "nothing (values, which come with the gradients)"
     masks_rows: ClassVar[bool] = True
     shared: ClassVar[tuple[str, ...]] = ("lr", "first_move", "safeguard", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("first_step", "step")
@@ -107,14 +105,10 @@ class SPG(PlayerOptimizer):
         *,
         first_move: float | None = None,
         safeguard: bool = True,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
         defaults = {"lr": lr, "first_move": first_move, "safeguard": safeguard}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, defaults, **common)
 
     @property
     def keeps_best(self) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neada.checks import check_number
 from neada.sets import L1Ball, L2Ball, Set, Simplex
 
 __all__ = [
@@ -55,8 +54,6 @@ class Problem:
         phi: Phi(x) = max_y f(x, y), differentiable in x.
         solution: A stationary point (x*, y*), exact to rounding; the only one unless the factory
             says otherwise.
-        noise_std: The standard deviation of the problem's own gradient noise, per coordinate.
-        deterministic: Whether a deterministic solver is expected to solve it to high accuracy.
 
     Example:
         >>> problem = Problem(
@@ -86,8 +83,6 @@ class Problem:
     best_response: Callable[[Tensor], Tensor] | None = None
     phi: Callable[[Tensor], Tensor] | None = None
     solution: tuple[Tensor, Tensor] | None = None
-    noise_std: float = 0.0
-    deterministic: bool = True
 
     def __repr__(self) -> str:
         return f"Problem({self.name!r}, dim_x={self.dim_x}, dim_y={self.dim_y})"
@@ -113,51 +108,12 @@ class Problem:
         """The sets of x and y for a batch of shape [rows, dim]: every row in a set of its own."""
         return per_row(self.x_set), per_row(self.y_set)
 
-    def noisy(self, generator: torch.Generator, noise_std: float | None = None) -> Objective:
-        r"""The objective with fresh Gaussian noise in both gradients at every call.
-
-        .. math::
-            f(x, y) + \langle \xi_x, x\rangle + \langle \xi_y, y\rangle, \qquad
-            \xi_x, \xi_y \sim N(0, \sigma^2 I)
-
-        Every coordinate of every row has its own noise. The value is noisy too.
-
-        Args:
-            generator: The source of the noise, on the device of the points.
-            noise_std: sigma; the problem's own by default.
-        """
-        sigma = self.noise_std if noise_std is None else noise_std
-        check_number("noise_std", sigma, strict=False)
-        if noise_std is None and sigma == 0.0:
-            raise ValueError(f"{self.name} has no noise of its own; pass noise_std")
-
-        def fun(x: Tensor, y: Tensor) -> Tensor:
-            return self.fun(x, y) + noise_term(x) + noise_term(y)
-
-        def noise_term(point: Tensor) -> Tensor:
-            noise = torch.randn(
-                point.shape, generator=generator, dtype=point.dtype, device=point.device
-            )
-            return sigma * (noise * point).sum(-1)
-
-        return fun
-
     def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of f in x and in y, row by row."""
         with torch.enable_grad():
             x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
             grad_x, grad_y = torch.autograd.grad(self.fun(x, y).sum(), (x, y))
         return grad_x, grad_y
-
-    def grad_phi(self, x: Tensor) -> Tensor:
-        """The gradient of Phi by Danskin's theorem: that of f in x at (x, y*(x)).
-
-        Raises:
-            ValueError: the best response is not known.
-        """
-        if self.best_response is None:
-            raise ValueError(f"the best response of {self.name} is not known in closed form")
-        return self.gradients(x, self.best_response(x))[0]
 
     def stationarity(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The norms of the gradient mappings of x and of y, one number per row.

@@ -114,8 +114,6 @@ def matrix_game(*, dim_x: int = 6, dim_y: int = 5, support: int = 3, seed: int =
         seed: Of the matrix and the equilibrium.
     """
     check_number("support", support, above=2, strict=False, whole=True)
-    check_number("dim_x", dim_x, above=support, strict=False, whole=True)
-    check_number("dim_y", dim_y, above=support, strict=False, whole=True)
     generator, value = random_generator(seed), 1.0
     x_star, y_star = _mixture(dim_x, support, generator), _mixture(dim_y, support, generator)
     noise = torch.randn(dim_x, dim_y, generator=generator, dtype=torch.float64)
@@ -162,8 +160,6 @@ def box_game(*, dim: int = 5, interior: int = 3, seed: int = 0) -> Problem:
         interior: How many coordinates of each player are inside at the solution.
         seed: Of A and the solution.
     """
-    check_number("interior", interior, whole=True)
-    check_number("dim", dim, above=interior, strict=False, whole=True)
     generator = random_generator(seed)
     matrix = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
     x_star = torch.rand(dim, generator=generator, dtype=torch.float64) - 0.5
@@ -211,7 +207,6 @@ def max_of_quadratics(*, dim_x: int = 3, seed: int = 0) -> Problem:
         dim_x: The dimension of x, at least 2.
         seed: Of the centers and the solution.
     """
-    check_number("dim_x", dim_x, above=2, strict=False, whole=True)
     generator = random_generator(seed)
     x_star = random_vector(dim_x, generator)
     curvatures = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)

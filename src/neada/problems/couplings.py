@@ -50,8 +50,6 @@ def bilinear(
         seed: Of B and of the solution.
     """
     generator = random_generator(seed)
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     y_star = random_vector(dim_y, generator)
     return _coupled(
         name="bilinear",
@@ -92,8 +90,6 @@ def ball_constrained(
         strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     check_number("radius", radius)
     generator = random_generator(seed)
     direction = random_vector(dim_y, generator)
@@ -132,8 +128,6 @@ def simplex_constrained(
         strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, above=1, whole=True)
     generator = random_generator(seed)
     weights = torch.rand(dim_y, generator=generator, dtype=torch.float64) + 0.1
     weights[dim_y // 2 :] = 0.0
@@ -179,8 +173,6 @@ def box_constrained(
         strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     check_number("half_width", half_width)
     generator = random_generator(seed)
     target = half_width * random_vector(dim_y, generator).tanh()

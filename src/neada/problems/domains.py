@@ -31,8 +31,6 @@ def entropic(*, dim_x: int = 5, dim_y: int = 6, temperature: float = 0.1, seed: 
         temperature: tau.
         seed: Of B and of the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, above=1, whole=True)
     check_number("temperature", temperature)
     generator = random_generator(seed)
     weights = torch.rand(dim_y, generator=generator, dtype=torch.float64) + 0.05
@@ -79,8 +77,6 @@ def orthant_entropic(
         temperature: tau.
         seed: Of B and of the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     check_number("temperature", temperature)
     generator = random_generator(seed)
     y_star = torch.rand(dim_y, generator=generator, dtype=torch.float64) + 0.05
@@ -160,8 +156,6 @@ def log_barrier(
         strength: nu.
         seed: Of B and of the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     check_number("strength", strength)
     generator = random_generator(seed)
     y_star = 1.8 * torch.rand(dim_y, generator=generator, dtype=torch.float64) - 0.9

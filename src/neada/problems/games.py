@@ -39,7 +39,6 @@ def dirac_gan(*, penalty: float = 0.3, dim: int = 1) -> Problem:
         dim: The dimension of x and y.
     """
     check_number("penalty", penalty)
-    check_number("dim", dim, whole=True)
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         score = (x * y).sum(-1)
@@ -90,8 +89,6 @@ def nonconvex_pl(*, dim_x: int = 3, dim_y: int = 3, seed: int = 0) -> Problem:
         dim_y: The dimension of y.
         seed: Of B, which has singular values from 0.5 to 1.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     generator = random_generator(seed)
     values = torch.linspace(0.5, 1.0, min(dim_x, dim_y), dtype=torch.float64)
     matrix = with_singular_values(dim_y, dim_x, values, generator)

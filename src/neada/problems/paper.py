@@ -88,5 +88,4 @@ def mccormick() -> Problem:
         best_response=lambda x: x.detach().clone(),
         phi=lambda x: surface(x) + 0.5 * x.square().sum(-1),
         solution=(solution, solution.clone()),
-        noise_std=0.01,
     )

@@ -47,8 +47,6 @@ def nc_sc_quadratic(
         kappa: The condition number l / mu, at least 2.
         seed: Of the random matrices and the solution.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("dim_y", dim_y, whole=True)
     check_number("kappa", kappa, above=2.0, strict=False)
     generator = random_generator(seed)
     hessian = _random_hessian(dim_x, dim_y, kappa, generator)
@@ -82,7 +80,6 @@ def gaussian_quadratic(*, dim: int = 5, kappa: float = 1e4, seed: int = 0) -> Pr
         kappa: The condition number of C, at least 1.
         seed: Of the random matrices and the solution.
     """
-    check_number("dim", dim, whole=True)
     check_number("kappa", kappa, above=1.0, strict=False)
     generator = random_generator(seed)
     in_x, coupling = torch.randn(2, dim, dim, generator=generator, dtype=torch.float64).unbind()

@@ -48,8 +48,6 @@ def robust_least_squares(
         penalty: lambda, above 1.
         seed: Of the data.
     """
-    check_number("dim_x", dim_x, whole=True)
-    check_number("num_samples", num_samples, above=dim_x, strict=False, whole=True)
     check_number("penalty", penalty, above=1.0)
     n, generator = num_samples, random_generator(seed)
     features = torch.randn(n, dim_x, generator=generator, dtype=torch.float64)
@@ -110,8 +108,6 @@ def robust_logistic(
         regularization: lambda.
         seed: Of the data.
     """
-    check_number("num_samples", num_samples, above=10, strict=False, whole=True)
-    check_number("dim_x", dim_x, whole=True)
     check_number("penalty", penalty)
     check_number("regularization", regularization)
     n, sharpness = num_samples, 10.0
@@ -177,8 +173,6 @@ def wrm_logistic(
         penalty: gamma, above r^2/4.
         seed: Of the data.
     """
-    check_number("num_samples", num_samples, above=10, strict=False, whole=True)
-    check_number("dim_x", dim_x, whole=True)
     check_number("radius", radius)
     check_number("penalty", penalty, above=radius**2 / 4)
     n = num_samples
@@ -241,8 +235,6 @@ def fair_logistic(
         regularization: lambda.
         seed: Of the data.
     """
-    check_number("num_samples", num_samples, above=10, strict=False, whole=True)
-    check_number("dim_x", dim_x, whole=True)
     check_number("bound", bound)
     check_number("regularization", regularization)
     generator = random_generator(seed)
@@ -333,9 +325,6 @@ def auc_maximization(
         regularization: lambda.
         seed: Of the data: two Gaussian classes with different means.
     """
-    check_number("num_positive", num_positive, whole=True)
-    check_number("num_negative", num_negative, whole=True)
-    check_number("num_features", num_features, whole=True)
     check_number("regularization", regularization)
     d, generator = num_features, random_generator(seed)
     mean = random_vector(d, generator)

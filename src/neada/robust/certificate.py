@@ -13,20 +13,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from neada.checks import check_number
-from neada.robust.losses import (
-    Loss,
-    checked_inputs,
-    sample_losses,
-    unreduced,
-)
-from neada.robust.smoothness import ProvenLoss, estimated_smoothness, is_unaltered, proven_loss
+from neada.robust.losses import Loss, checked_inputs, sample_losses, unreduced
+from neada.robust.smoothness import estimated_smoothness, is_unaltered, proven_smoothness
 from neada.robust.wrm import WRM
 from neada.sets import Box
 from neada.tensors import row_sums
 
 __all__ = ["Certificate", "certificate"]
-
-_SPARED = 0.01  # the part of the concavity that pays for errors of the gradient
 
 
 @dataclass(frozen=True)
@@ -81,13 +74,13 @@ def certificate(
     not looked at), :math:`W` the squared-distance transport cost, :math:`\phi_i` and :math:`g_i`
     the inner objective and its gradient at the points found, and :math:`L` the smoothness of the
     loss in the input. With bounds only shifts within them are meant, and the gap is the maximum
-    within them of the same quadratic bound. Bounds of the rounding errors are part of the gap.
+    within them of the same quadratic bound.
 
-    The network is evaluated in evaluation mode, as a copy in float64: the rounding errors of a
-    network in float32 are its own. The smoothness is proven for an `nn.Sequential` of linear layers
+    The bound holds up to floating-point rounding. The network is evaluated in evaluation mode, as a
+    copy in float64. The smoothness is proven for an `nn.Sequential` of linear layers
     and smooth activations (ELU, CELU, softplus, GELU, SiLU, tanh, sigmoid) with cross-entropy of
     class numbers, or with the squared error if the network is linear. For other networks
-    (convolutions, pooling, batch norm, a `forward` of one's own, hooks, replaced methods, half
+    (convolutions, pooling, batch norm, a custom `forward`, hooks, replaced methods, half
     precision) it is estimated from the curvature at some of the data, and so is the result.
 
     Args:
@@ -105,8 +98,8 @@ def certificate(
 
     Raises:
         ValueError: gamma is at most half the smoothness, so that the inner problem need not be
-            concave; or inputs leave the bounds, targets are ignored by the loss, or something is
-            not finite.
+            concave; or inputs are outside the bounds, targets are negative classes (which the loss
+            may ignore), or a number is NaN or Inf.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -134,14 +127,13 @@ def certificate(
     probed = list(_first(batches, num_probed))
     if not probed:
         raise ValueError("the data have no batches, so there is nothing to certify")
-    loss = objective.loss_function
     of_classes = _are_classes(probed[0][1])
-    proven = proven_loss(original, loss, of_classes)
-    losses = _exact_losses(model, loss) if proven is None else proven.losses
+    proven = proven_smoothness(original, objective.loss_function, of_classes)
+    losses = _exact_losses(model, objective.loss_function)
     smoothness = (
         max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
         if proven is None
-        else proven.smoothness
+        else proven
     )
     if not 2.0 * gamma > smoothness:
         raise ValueError(
@@ -153,9 +145,12 @@ def certificate(
     for inputs, targets in chain(probed, batches):
         if _are_classes(targets) != of_classes:
             raise ValueError("some targets are class numbers and some are not: use one kind")
-        if proven is not None:
-            proven.check(model, inputs, targets)
-        climb = _Climb(inputs, objective.bounds, gamma, smoothness, losses, targets, proven)
+        if of_classes and bool((targets < 0).any()):
+            raise ValueError(
+                f"targets must be classes from 0, got {targets.min()}: leave out the samples that "
+                "the loss ignores"
+            )
+        climb = _Climb(inputs, objective.bounds, gamma, smoothness, losses, targets)
         values, gaps = climb.maximize(tol, max_steps)
         surrogate += values.sum().item()
         gap += gaps.sum().item()
@@ -192,15 +187,12 @@ class _Climb:
         smoothness: float,
         losses: Callable[..., Tensor],
         targets: Any,
-        proven: ProvenLoss | None,
     ) -> None:
         self.clean = clean
         self.gamma = gamma
         self.concavity = 2.0 * gamma - smoothness
-        self.spared = _SPARED * self.concavity
         self.losses = losses
         self.targets = targets
-        self.proven = proven
         self.lower = torch.full_like(clean, -math.inf)
         self.upper = torch.full_like(clean, math.inf)
         if bounds is not None:
@@ -210,51 +202,39 @@ class _Climb:
 
     def maximize(self, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
         """The objective and the bound of the gap, for each sample where its sum was best."""
-        z = best = self.clean
-        losses, prices, gradients = self._evaluate(z)
+        z = self.clean
+        values, gradients = self._evaluate(z)
         gaps = self._gaps(z, gradients)
-        totals = losses - prices + gaps
         for _ in range(max_steps):
             if bool((gaps <= tol).all()):
                 break
             # The curvature is between 2 gamma - L and 2 gamma + L: the best fixed step.
             z = (z + gradients / (2.0 * self.gamma)).clamp(self.lower, self.upper)
-            new_losses, new_prices, gradients = self._evaluate(z)
+            new_values, gradients = self._evaluate(z)
             new_gaps = self._gaps(z, gradients)
-            better = new_losses - new_prices + new_gaps < totals
-            best = torch.where(better.reshape(-1, *[1] * (z.dim() - 1)), z, best)
-            losses = torch.where(better, new_losses, losses)
-            prices = torch.where(better, new_prices, prices)
+            better = new_values + new_gaps < values + gaps
+            values = torch.where(better, new_values, values)
             gaps = torch.where(better, new_gaps, gaps)
-            totals = losses - prices + gaps
-        if self.proven is not None:
-            missed = self.proven.errors(best, losses, prices, self.gamma)
-            gaps = gaps + missed.value + missed.gradient.square() / (2.0 * self.spared)
-        if not bool(((losses - prices + gaps).isfinite() & (gaps >= 0.0)).all()):
+        if not bool((values + gaps).isfinite().all()):
             raise ValueError(
                 "the bound of a sample is not a finite number: check its target, or use a gamma "
                 "further above half the smoothness"
             )
-        return losses - prices, gaps
+        return values, gaps
 
-    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses, prices, and the gradients of their difference."""
+    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The inner objective of each sample, and its gradients."""
         z = z.detach().requires_grad_()
         with torch.enable_grad():
-            losses = self.losses(z, self.targets)
             prices = self.gamma * row_sums((z - self.clean).square())
-            (gradients,) = torch.autograd.grad((losses - prices).sum(), z)
-        return losses.detach(), prices.detach(), gradients
+            values = self.losses(z, self.targets) - prices
+            (gradients,) = torch.autograd.grad(values.sum(), z)
+        return values.detach(), gradients
 
     def _gaps(self, z: Tensor, gradients: Tensor) -> Tensor:
-        """The maximum over d of <g, d> - c |d|^2 / 2 with z + d in the box.
-
-        c is 2 gamma - L, less a part: <e, d> - part |d|^2 / 2 is at most |e|^2 / (2 part), whatever
-        the error e of the gradient.
-        """
-        concavity = self.concavity - self.spared
-        step = (gradients / concavity).clamp(self.lower - z, self.upper - z)
-        return row_sums(step * (gradients - 0.5 * concavity * step))
+        """The maximum over d of <g, d> - (2 gamma - L) |d|^2 / 2 with z + d in the box."""
+        step = (gradients / self.concavity).clamp(self.lower - z, self.upper - z)
+        return row_sums(step * (gradients - 0.5 * self.concavity * step))
 
 
 def _own_copy(model: nn.Module) -> nn.Module:
@@ -313,6 +293,11 @@ def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any
             if len(inputs) == 0:
                 continue
         clean = checked_inputs(inputs, bounds)
+        if clean.dim() < 2:
+            raise ValueError(
+                f"inputs of shape {tuple(clean.shape)} have no features beside the samples: pass "
+                "inputs[:, None]"
+            )
         yield clean.to(torch.float64, copy=True), _as_exact(targets)
 
 

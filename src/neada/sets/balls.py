@@ -21,16 +21,7 @@ from neada.sets.base import (
     slack,
     values_for,
 )
-from neada.sets.boxes import (
-    Bound,
-    Box,
-    clamp_,
-    clamped_step,
-    is_between,
-    linear_gains,
-    magnitude,
-    sample_between,
-)
+from neada.sets.boxes import Bound, Box, is_between, magnitude
 from neada.sets.per_sample import RowSet, as_rows, from_rows, row_norms
 from neada.sets.simplex import project_rows_onto_simplex
 from neada.tensors import copy_, difference, scale_, squared_norm
@@ -80,8 +71,19 @@ class _Ball(RowSet):
     def _is_outside(self, rows: Tensor, excess: Tensor, tol: Tensor) -> Tensor:
         return excess > tol
 
-    def _unit_diameter(self, num_columns: int) -> float:
-        return 2.0
+    @abstractmethod
+    def _sample_rows(
+        self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
+    ) -> Tensor:
+        """Random rows in float64, uniform in the ball of radius 1 around 0."""
+
+    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
+        shape, device = as_rows(like, self.per_sample).shape, like[0].device
+        rows = self._sample_rows((shape[0], shape[1]), device, generator)
+        rows *= self._sizes(shape[0], device)[:, None]
+        if self._center is not None:
+            rows += as_rows(broadcast(self._center, like), self.per_sample)
+        return from_rows(rows, like, self.per_sample)
 
 
 class L2Ball(_Ball):
@@ -193,7 +195,7 @@ class L1Ball(_Ball):
         return weights[:, :-1] / weights.sum(1, keepdim=True) * signs
 
 
-class LinfBall(Set):
+class LinfBall(Box):
     r"""The maximum-norm ball of a radius :math:`r` around a center :math:`c`.
 
     .. math::
@@ -211,9 +213,6 @@ class LinfBall(Set):
         tensor([0.5000, 0.5000])
     """
 
-    elementwise = True
-    _accepts_infinite = True
-
     def __init__(
         self, radius: Scalar, center: Values | None = None, per_sample: bool = False
     ) -> None:
@@ -223,10 +222,6 @@ class LinfBall(Set):
 
     def __repr__(self) -> str:
         return _describe_ball(self, self.radius, self.center)
-
-    def _project_(self, tensors: list[Tensor]) -> None:
-        for tensor, (center, radius) in zip(tensors, self._balls(tensors), strict=True):
-            clamp_(tensor, center - radius, center + radius)
 
     def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
         relative, inside = slack(tensors[0].dtype, 1), []
@@ -238,35 +233,13 @@ class LinfBall(Set):
         rows = [e.reshape(len(e), math.prod(e.shape[1:])).all(dim=1) for e in inside]
         return torch.stack(rows).all(dim=0)
 
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        return [
-            sample_between(tensor, center - radius, center + radius, generator)
-            for tensor, (center, radius) in zip(like, self._balls(like), strict=True)
-        ]
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        if not self.per_sample:
-            return 2.0 * self.radius * math.sqrt(sum(tensor.numel() for tensor in like))
-        num_entries = sum(math.prod(tensor.shape[1:]) for tensor in like)
-        radii = torch.as_tensor(self.radius, dtype=torch.float64, device=like[0].device)
-        return 2.0 * math.sqrt(num_entries) * radii.expand(len(like[0]))
-
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return [
-            clamped_step(tensor, gradient, center - radius, center + radius)
-            for tensor, gradient, (center, radius) in zip(
-                tensors, gradients, self._balls(tensors), strict=True
-            )
-        ]
-
-    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
-        bounds = [(center - radius, center + radius) for center, radius in self._balls(tensors)]
-        return linear_gains(tensors, gradients, bounds, by_row)
-
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_one_per_row(self.radius, "radius", tensors)
         if self.center is not None:
             check_values(self.center, "center", tensors)
+
+    def _bounds(self, tensors: list[Tensor]) -> list[tuple[Bound, Bound]]:
+        return [(center - radius, center + radius) for center, radius in self._balls(tensors)]
 
     def _balls(self, tensors: list[Tensor]) -> list[tuple[Bound, Bound]]:
         """The center and the radius for each tensor, as they broadcast to it."""
@@ -364,13 +337,6 @@ class BallInBox(Set):
         points = self.ball._sample(like, generator)
         self._project_(points)
         return points
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        """That of the ball: the part in the box has no larger one."""
-        return self.ball._diameter(like)
-
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return self._mapping_by_projection(tensors, gradients)
 
     def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
         slopes = as_rows(gradients, per_sample=True)

@@ -21,6 +21,7 @@ __all__ = [
     "Values",
     "as_doubles",
     "broadcast",
+    "check_entries",
     "check_one_per_row",
     "check_values",
     "describe",
@@ -40,21 +41,20 @@ Values = float | Tensor | Sequence[Tensor]
 
 
 def read_values(values: Values, name: str) -> float | Tensor | list[Tensor]:
-    """The argument without autograd history; NaN is refused."""
-    if isinstance(values, Tensor):
-        _refuse_nan(bool(values.isnan().any()), name)
-        return values.detach()
+    """The argument without autograd history; raises `ValueError` for NaN."""
     if isinstance(values, Real):
-        _refuse_nan(math.isnan(values), name)
-        return float(values)
-    each = list(values) if isinstance(values, Sequence) else []
-    if not each or not all(isinstance(value, Tensor) for value in each):
+        values = float(values)
+    parts = [torch.as_tensor(values)] if isinstance(values, float | Tensor) else list(values)
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
         raise TypeError(
             f"{name} must be a float, a tensor or a list of tensors; make an array or a list of "
             "numbers a tensor with torch.as_tensor(...)"
         )
-    _refuse_nan(any(bool(value.isnan().any()) for value in each), name)
-    return [value.detach() for value in each]
+    if any(bool(part.isnan().any()) for part in parts):
+        raise ValueError(f"{name} has a NaN; give numbers")
+    if isinstance(values, float):
+        return values
+    return parts[0].detach() if isinstance(values, Tensor) else [part.detach() for part in parts]
 
 
 def as_doubles(values: float | Tensor | list[Tensor]) -> list[Tensor]:
@@ -110,26 +110,16 @@ def check_values(
 def read_size(size: Scalar, name: str, per_sample: bool, zero_allowed: bool) -> Scalar:
     """A radius or total: a finite float, or with `per_sample` also a float64 tensor [rows]."""
     check_flags(per_sample=per_sample)
-    at_least = "at least 0" if zero_allowed else "positive"
-    if isinstance(size, Tensor) and size.dim() > 0:
-        if not per_sample:
-            raise ValueError(
-                f"{name} is a tensor of shape {tuple(size.shape)}; give one number, or "
-                "per_sample=True for one number per row"
-            )
-        if size.dim() > 1:
-            raise ValueError(
-                f"{name} has shape {tuple(size.shape)}; per_sample=True needs a float or one "
-                "number per row, shape [rows]"
-            )
-        sizes = size.detach().double()
-        if not bool((sizes.isfinite() & ((sizes >= 0.0) if zero_allowed else (sizes > 0.0))).all()):
-            raise ValueError(f"every {name} must be finite and {at_least}, got {size.tolist()}")
-        return sizes
-    size = float(size)
-    if not math.isfinite(size) or size < 0.0 or (size == 0.0 and not zero_allowed):
-        raise ValueError(f"{name} must be finite and {at_least}, got {size}")
-    return size
+    sizes = torch.as_tensor(size, dtype=torch.float64).detach()
+    if sizes.dim() > per_sample:
+        raise ValueError(
+            f"{name} has shape {tuple(sizes.shape)}; give one number, or with per_sample=True one "
+            "number per row, shape [rows]"
+        )
+    if not bool((sizes.isfinite() & ((sizes >= 0.0) if zero_allowed else (sizes > 0.0))).all()):
+        at_least = "at least 0" if zero_allowed else "positive"
+        raise ValueError(f"{name} must be finite and {at_least}, got {sizes.tolist()}")
+    return sizes if sizes.dim() else sizes.item()
 
 
 def check_one_per_row(size: Scalar, name: str, tensors: Sequence[Tensor]) -> None:
@@ -148,11 +138,6 @@ def describe(values: float | Tensor | list[Tensor]) -> str:
     if isinstance(values, list):
         return f"[{', '.join(describe(value) for value in values)}]"
     return str(values)
-
-
-def _refuse_nan(has_nan: bool, name: str) -> None:
-    if has_nan:
-        raise ValueError(f"{name} has a NaN; give numbers")
 
 
 def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
@@ -179,8 +164,8 @@ class Set(ABC):
 
     Attributes:
         elementwise: the projection treats each coordinate by itself.
-        per_sample: every row (first dimension) is a point of its own, and numbers about the set
-            (`contains`, `diameter`) are tensors with one entry per row.
+        per_sample: every row (first dimension) is a separate point, and `contains` returns a
+            tensor with one entry per row.
     """
 
     elementwise: bool = False
@@ -204,15 +189,15 @@ class Set(ABC):
             ValueError: the point has a NaN, or an infinite entry and the set is not a box.
         """
         tensors = self._read(point)
-        self._check_entries(tensors)
+        check_entries(tensors, "point", self._accepts_infinite)
         copies = clone(tensors)
         self._project_(copies)
         return _in_form_of(point, copies)
 
     def project_(self, point: _Point) -> _Point:
-        """Like `project`, in place; returns its argument. A refused point is left as it was."""
+        """Like `project`, in place; returns its argument, which is unchanged if it raises."""
         tensors = self._read(point)
-        self._check_entries(tensors)
+        check_entries(tensors, "point", self._accepts_infinite)
         self._project_(tensors)
         return point
 
@@ -226,7 +211,7 @@ class Set(ABC):
                 default the rounding error of the dtype at the scale of the set.
         """
         tensors = self._read(point)
-        _check_nan(tensors)
+        check_entries(tensors, "point", infinite_allowed=True)
         return self._contains(tensors, tol)
 
     @overload
@@ -256,8 +241,8 @@ class Set(ABC):
     ) -> Tensor | list[Tensor]:
         """A random point of the set with the shapes, dtype and device of `like`.
 
-        Uniform where the set is bounded; coordinates without two finite bounds, and unbounded
-        sets, get the projection of a standard normal.
+        Uniform for `Box`, `LinfBall`, `L2Ball` and `L1Ball`; the projection of a standard normal
+        point for other sets, and for coordinates of a box without two finite bounds.
 
         Args:
             like: gives shapes, dtype and device; its values are not used.
@@ -265,13 +250,6 @@ class Set(ABC):
                 default.
         """
         return _in_form_of(like, self._sample(self._read(like), generator))
-
-    def diameter(self, like: Point) -> Scalar:
-        """The largest Euclidean distance between two points shaped like `like`; may be infinite.
-
-        A float, or a float64 tensor with one entry per row if `per_sample`.
-        """
-        return self._diameter(self._read(like))
 
     def linear_gap(self, point: Point, gradient: Point, rowwise: bool = False) -> Scalar:
         r"""How much a linear function can still gain in the set.
@@ -299,7 +277,7 @@ class Set(ABC):
             raise ValueError(f"{self!r} ties the rows together: use per_sample=True on the set")
         tensors, gradients = self._read_with_gradient(point, gradient)
         if rowwise:
-            _check_rows(tensors)
+            check_player(tensors, rowwise, what="tensor")
         gaps = self._linear_gaps(tensors, gradients, rowwise or self.per_sample).clamp_min(0.0)
         return gaps if rowwise or self.per_sample else float(gaps)
 
@@ -309,34 +287,21 @@ class Set(ABC):
 
     @abstractmethod
     def _project_(self, tensors: list[Tensor]) -> None:
-        """Project in place. NaN has been refused, and so has infinity unless it is accepted."""
+        """Project in place; no entry is NaN, nor infinite unless the set accepts that."""
 
     @abstractmethod
     def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag: ...
 
-    @abstractmethod
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]: ...
+    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
+        point = [
+            torch.randn(t.shape, generator=generator, dtype=t.dtype, device=t.device) for t in like
+        ]
+        self._project_(point)
+        return point
 
-    @abstractmethod
-    def _diameter(self, like: list[Tensor]) -> Scalar: ...
-
-    @abstractmethod
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        """The gradient mapping; `_mapping_by_projection` serves a set with no better formula."""
-
-    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
-        """One gap per row, or one for the whole point; below 0 by rounding."""
-        raise ValueError(f"there is no formula for the linear gap of {self!r}")
-
-    @abstractmethod
-    def _check_fit(self, tensors: list[Tensor]) -> None:
-        """Raise a `ValueError` if an argument of the set does not fit the shapes."""
-
-    def _mapping_by_projection(
-        self, tensors: list[Tensor], gradients: list[Tensor]
-    ) -> list[Tensor]:
         moved = list(torch._foreach_add(tensors, gradients))
-        self._check_entries(moved)
+        check_entries(moved, "point", self._accepts_infinite)
         projected = clone(moved)
         self._project_(projected)
         # point - (point + gradient) loses the digits of a small gradient; where the projection
@@ -346,11 +311,16 @@ class Set(ABC):
             for t, m, p, minus_g in zip(tensors, moved, projected, negative(gradients), strict=True)
         ]
 
+    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
+        """One gap per row, or one for the whole point; below 0 by rounding."""
+        raise ValueError(f"there is no formula for the linear gap of {self!r}")
+
+    def _check_fit(self, tensors: list[Tensor]) -> None:  # noqa: B027 (most sets fit any point)
+        """Raise a `ValueError` if an argument of the set does not fit the shapes."""
+
     def _read(self, point: Point) -> list[Tensor]:
         tensors = _as_list(point)
-        check_player(tensors, what="tensor")
-        if self.per_sample:
-            _check_rows(tensors)
+        check_player(tensors, self.per_sample, what="tensor")
         self._check_fit(tensors)
         return tensors
 
@@ -360,32 +330,13 @@ class Set(ABC):
         tensors, gradients = self._read(point), _as_list(gradient)
         if [g.shape for g in gradients] != [t.shape for t in tensors]:
             raise ValueError(
-                f"the gradient has shapes {_shapes(gradients)} but the point has "
-                f"{_shapes(tensors)}; give one gradient of the same shape per tensor"
+                f"the gradient has shapes {[tuple(g.shape) for g in gradients]} but the point has "
+                f"{[tuple(t.shape) for t in tensors]}; give one of the same shape per tensor"
             )
         check_player([*tensors, *gradients], what="point or gradient")
-        _check_nan(gradients, "gradient")
-        for i, tensor in enumerate(tensors):
-            if not math.isfinite(tensor.sum().item()) and not bool(tensor.isfinite().all()):
-                raise NonFinitePoint(
-                    "the gradient mapping and the linear gap need a finite point, but tensor "
-                    f"{i} has NaN or infinite entries; project the point first or check the step "
-                    "that made it"
-                )
+        check_entries(gradients, "gradient", infinite_allowed=True)
+        check_entries(tensors, "point", infinite_allowed=False)
         return tensors, gradients
-
-    def _check_entries(self, tensors: list[Tensor]) -> None:
-        for i, tensor in enumerate(tensors):
-            total = tensor.sum().item()
-            if total - total == 0.0:  # a sum is finite only if every entry is
-                continue
-            _check_nan([tensor], "point", i)
-            if not self._accepts_infinite and bool(tensor.isinf().any()):
-                raise NonFinitePoint(
-                    f"cannot project a point with infinite entries onto {self!r} (tensor {i}): "
-                    "the projection is undefined; clamp the point first or check the step that "
-                    "made it"
-                )
 
 
 def slack(dtype: torch.dtype, num_entries: int) -> float:
@@ -410,29 +361,15 @@ def _in_form_of(point: Point, tensors: list[Tensor]) -> Tensor | list[Tensor]:
     return tensors[0] if isinstance(point, Tensor) else tensors
 
 
-def _shapes(tensors: Sequence[Tensor]) -> str:
-    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-
-
-def _check_nan(tensors: Sequence[Tensor], what: str = "point", first: int = 0) -> None:
-    for i, tensor in enumerate(tensors, start=first):
-        total = tensor.sum().item()
-        # inf - inf is NaN too, so a NaN sum only calls for a closer look.
-        if total != total and (num_nan := int(tensor.isnan().sum())):
-            raise NonFinitePoint(
-                f"cannot project a {what} with NaN: tensor {i}, shape {tuple(tensor.shape)}, "
-                f"has {num_nan}; check the step that made it"
-            )
-
-
-def _check_rows(tensors: Sequence[Tensor]) -> None:
+def check_entries(tensors: Sequence[Tensor], what: str, infinite_allowed: bool) -> None:
+    """Raise `NonFinitePoint` for NaN and, unless allowed, for infinite entries."""
     for i, tensor in enumerate(tensors):
-        if tensor.dim() == 0:
-            raise ValueError(
-                f"tensor {i} is a scalar and has no rows; per_sample=True needs a first dimension"
-            )
-        if len(tensor) != len(tensors[0]):
-            raise ValueError(
-                f"tensor {i} has {len(tensor)} rows but tensor 0 has {len(tensors[0])}; "
-                "per_sample=True needs the same number of rows in every tensor"
+        total = tensor.sum().item()
+        if total - total == 0.0:  # a sum is finite only if every entry is
+            continue
+        bad = tensor.isnan() if infinite_allowed else ~tensor.isfinite()
+        if bool(bad.any()):
+            raise NonFinitePoint(
+                f"tensor {i} of the {what}, shape {tuple(tensor.shape)}, has {int(bad.sum())} NaN "
+                "or infinite entries; check the step that made it"
             )

@@ -5,74 +5,22 @@ import math
 import torch
 from torch import Tensor
 
-from neada.scalars import Flag, Scalar
+from neada.scalars import Flag
 from neada.sets.base import (
     Set,
     Values,
     as_doubles,
-    broadcast,
     check_values,
     describe,
     read_values,
     slack,
     values_for,
 )
-from neada.sets.per_sample import as_rows, row_norms
+from neada.sets.per_sample import as_rows
 
-__all__ = [
-    "Bound",
-    "Box",
-    "NonNegative",
-    "WholeSpace",
-    "clamp_",
-    "clamped_step",
-    "is_between",
-    "linear_gains",
-    "magnitude",
-    "sample_between",
-]
+__all__ = ["Bound", "Box", "NonNegative", "WholeSpace", "is_between", "magnitude"]
 
 Bound = float | Tensor
-
-
-class WholeSpace(Set):
-    """No constraint.
-
-    .. math::
-        P(v) = v
-
-    Example:
-        >>> space = WholeSpace()
-        >>> space.gradient_mapping(torch.tensor([1.0, 2.0]), torch.tensor([0.1, -0.2]))
-        tensor([-0.1000,  0.2000])
-    """
-
-    elementwise = True
-    _accepts_infinite = True
-
-    def __repr__(self) -> str:
-        return "WholeSpace()"
-
-    def _project_(self, tensors: list[Tensor]) -> None:
-        pass
-
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
-        return True
-
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        return [sample_between(t, -math.inf, math.inf, generator) for t in like]
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        return math.inf
-
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return [-gradient for gradient in gradients]
-
-    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
-        return linear_gains(tensors, gradients, [(-math.inf, math.inf)] * len(tensors), by_row)
-
-    def _check_fit(self, tensors: list[Tensor]) -> None:
-        pass
 
 
 class Box(Set):
@@ -105,7 +53,12 @@ class Box(Set):
 
     def _project_(self, tensors: list[Tensor]) -> None:
         for tensor, (lower, upper) in zip(tensors, self._bounds(tensors), strict=True):
-            clamp_(tensor, lower, upper)
+            if isinstance(lower, float) and isinstance(upper, float):
+                tensor.clamp_(lower, upper)
+            else:  # torch's clamp takes two numbers or two tensors
+                low = torch.as_tensor(lower, dtype=tensor.dtype, device=tensor.device)
+                high = torch.as_tensor(upper, dtype=tensor.dtype, device=tensor.device)
+                tensor.clamp_(low, high)
 
     def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
         relative = slack(tensors[0].dtype, 1)
@@ -122,22 +75,26 @@ class Box(Set):
 
     def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
         bounds = zip(like, self._bounds(like), strict=True)
-        return [sample_between(t, lower, upper, generator) for t, (lower, upper) in bounds]
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        lower = broadcast(self.lower, like, torch.float64)
-        upper = broadcast(self.upper, like, torch.float64)
-        widths = as_rows(upper, False) - as_rows(lower, False)
-        if bool(widths.isinf().any()):
-            return math.inf
-        return float(row_norms(widths))
+        return [_sample_between(t, lower, upper, generator) for t, (lower, upper) in bounds]
 
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        bounds = zip(tensors, gradients, self._bounds(tensors), strict=True)
-        return [clamped_step(t, g, lower, upper) for t, g, (lower, upper) in bounds]
+        # point - min(max(point + gradient, lower), upper) without the rounding of the sum
+        return [
+            (-gradient).clamp(max=tensor - lower).clamp(min=tensor - upper)
+            for tensor, gradient, (lower, upper) in zip(
+                tensors, gradients, self._bounds(tensors), strict=True
+            )
+        ]
 
     def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
-        return linear_gains(tensors, gradients, self._bounds(tensors), by_row)
+        gains = []
+        for tensor, gradient, (lower, upper) in zip(
+            tensors, gradients, self._bounds(tensors), strict=True
+        ):
+            point, slope = tensor.double(), gradient.double()
+            gain = torch.where(slope > 0.0, upper - point, lower - point) * slope
+            gains.append(torch.where(slope == 0.0, 0.0, gain))  # also where the bound is infinite
+        return as_rows(gains, by_row).sum(1)
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_values(self.lower, "lower", tensors)
@@ -149,33 +106,36 @@ class Box(Set):
 
     def _check_order(self) -> None:
         lowers, uppers = as_doubles(self.lower), as_doubles(self.upper)
-        if len(lowers) > 1 and len(uppers) > 1 and len(lowers) != len(uppers):
-            raise ValueError(
-                f"lower has {len(lowers)} tensors but upper has {len(uppers)}; give one each"
-            )
         num = max(len(lowers), len(uppers))
-        for lower, upper in zip(
-            lowers * (num // len(lowers)), uppers * (num // len(uppers)), strict=True
-        ):
-            if not _broadcast_together(lower, upper):
+        pairs = zip(lowers * (num // len(lowers)), uppers * (num // len(uppers)), strict=True)
+        for lower, upper in pairs:
+            feasible = (lower <= upper.to(lower.device)) & (lower < math.inf)
+            if not bool(feasible.all()) or bool((upper == -math.inf).any()):
                 raise ValueError(
-                    f"lower of shape {tuple(lower.shape)} and upper of shape {tuple(upper.shape)} "
-                    "do not fit together; give them the same shape, or a float"
-                )
-            if not bool((lower <= upper.to(lower.device)).all()):
-                raise ValueError(f"lower must not exceed upper, got {self!r}; swap or correct them")
-            if bool((lower == math.inf).any()) or bool((upper == -math.inf).any()):
-                raise ValueError(
-                    f"lower must be below inf and upper above -inf, got {self!r}; no number fits"
+                    f"lower must not exceed upper and a number must fit between them, got {self!r}"
                 )
 
 
-def _broadcast_together(a: Tensor, b: Tensor) -> bool:
-    pairs = zip(reversed(a.shape), reversed(b.shape), strict=False)
-    return all(m == n or 1 in (m, n) for m, n in pairs)
+class WholeSpace(Box):
+    """No constraint.
+
+    .. math::
+        P(v) = v
+
+    Example:
+        >>> space = WholeSpace()
+        >>> space.gradient_mapping(torch.tensor([1.0, 2.0]), torch.tensor([0.1, -0.2]))
+        tensor([-0.1000,  0.2000])
+    """
+
+    def __init__(self) -> None:
+        super().__init__(-math.inf, math.inf)
+
+    def __repr__(self) -> str:
+        return "WholeSpace()"
 
 
-class NonNegative(Set):
+class NonNegative(Box):
     r"""The nonnegative orthant.
 
     .. math::
@@ -187,44 +147,11 @@ class NonNegative(Set):
         tensor([0., 5.])
     """
 
-    elementwise = True
-    _accepts_infinite = True
+    def __init__(self) -> None:
+        super().__init__(0.0, math.inf)
 
     def __repr__(self) -> str:
         return "NonNegative()"
-
-    def _project_(self, tensors: list[Tensor]) -> None:
-        for tensor in tensors:
-            tensor.clamp_min_(0.0)
-
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
-        # The bound 0 has no rounding error, so neither has the default tolerance.
-        return all(bool((tensor >= -(tol or 0.0)).all()) for tensor in tensors)
-
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        return [sample_between(t, 0.0, math.inf, generator) for t in like]
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        return math.inf
-
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return [torch.minimum(-g, t) for t, g in zip(tensors, gradients, strict=True)]
-
-    def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
-        return linear_gains(tensors, gradients, [(0.0, math.inf)] * len(tensors), by_row)
-
-    def _check_fit(self, tensors: list[Tensor]) -> None:
-        pass
-
-
-def clamp_(tensor: Tensor, lower: Bound, upper: Bound) -> None:
-    """`min(max(tensor, lower), upper)` in place."""
-    if isinstance(lower, float) and isinstance(upper, float):
-        tensor.clamp_(lower, upper)
-    else:  # torch's clamp takes two numbers or two tensors
-        low = torch.as_tensor(lower, dtype=tensor.dtype, device=tensor.device)
-        high = torch.as_tensor(upper, dtype=tensor.dtype, device=tensor.device)
-        tensor.clamp_(low, high)
 
 
 def magnitude(bound: Bound) -> Bound:
@@ -237,27 +164,7 @@ def is_between(tensor: Tensor, lower: Bound, upper: Bound) -> Tensor:
     return (tensor >= lower) & (tensor <= upper)
 
 
-def clamped_step(point: Tensor, gradient: Tensor, lower: Bound, upper: Bound) -> Tensor:
-    """`point - min(max(point + gradient, lower), upper)` without the rounding of the sum."""
-    return (-gradient).clamp(max=point - lower).clamp(min=point - upper)
-
-
-def linear_gains(
-    tensors: list[Tensor],
-    gradients: list[Tensor],
-    bounds: list[tuple[Bound, Bound]],
-    by_row: bool,
-) -> Tensor:
-    """What a linear function gains when every entry goes to its better bound."""
-    gains = []
-    for tensor, gradient, (lower, upper) in zip(tensors, gradients, bounds, strict=True):
-        point, slope = tensor.double(), gradient.double()
-        gain = torch.where(slope > 0.0, upper - point, lower - point) * slope
-        gains.append(torch.where(slope == 0.0, 0.0, gain))  # also where the bound is infinite
-    return as_rows(gains, by_row).sum(1)
-
-
-def sample_between(
+def _sample_between(
     like: Tensor, lower: Bound, upper: Bound, generator: torch.Generator | None
 ) -> Tensor:
     """Uniform between finite bounds; elsewhere a standard normal, clamped."""

@@ -1,12 +1,11 @@
 """The half-space on one side of a hyperplane."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from neada.scalars import Flag, Scalar
+from neada.scalars import Flag
 from neada.sets.base import (
     Set,
     Values,
@@ -57,61 +56,35 @@ class HalfSpace(Set):
         return f"HalfSpace(normal={describe(self.normal)}, offset={self.offset})"
 
     def _project_(self, tensors: list[Tensor]) -> None:
-        scaled = self._scale(tensors)
-        excess = scaled.excess()
-        if excess <= 0.0 or excess <= scaled.rounding(tensors[0].dtype):
+        point, normal = self._rows(tensors)
+        excess = self._excess(point, normal)
+        if excess <= self._rounding(point, normal, tensors[0].dtype):
             return
-        normal_sq = float(torch.dot(scaled.normal, scaled.normal))
-        scaled = scaled._replace(point=scaled.point.sub(scaled.normal, alpha=excess / normal_sq))
+        normal_sq = float(torch.dot(normal, normal))
+        point = point.sub(normal, alpha=excess / normal_sq)
         # Again, for the rounding error of the first step, which is proportional to its length.
-        scaled.point.sub_(scaled.normal, alpha=scaled.excess() / normal_sq)
-        row = scaled.point.mul_(scaled.unit)[None]
-        for tensor, part in zip(tensors, from_rows(row, tensors, False), strict=True):
+        point.sub_(normal, alpha=self._excess(point, normal) / normal_sq)
+        for tensor, part in zip(tensors, from_rows(point[None], tensors, False), strict=True):
             tensor.copy_(part)
 
     def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
-        scaled = self._scale(tensors)
+        point, normal = self._rows(tensors)
+        excess = self._excess(point, normal)
         if tol is None:
-            return scaled.excess() <= scaled.rounding(tensors[0].dtype)
-        distance = scaled.excess() * scaled.unit / float(torch.linalg.vector_norm(scaled.normal))
-        return distance <= tol
-
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        tensors = [
-            torch.randn(t.shape, generator=generator, dtype=t.dtype, device=t.device) for t in like
-        ]
-        self._project_(tensors)
-        return tensors
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        return math.inf
-
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return self._mapping_by_projection(tensors, gradients)
+            return excess <= self._rounding(point, normal, tensors[0].dtype)
+        return excess / float(torch.linalg.vector_norm(normal)) <= tol
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_values(self.normal, "normal", tensors)
 
-    def _scale(self, tensors: list[Tensor]) -> "_Scaled":
-        normal = as_rows(broadcast(self._normal, tensors, torch.float64), False)[0]
-        scaled = _Scaled(as_rows(tensors, False)[0], normal, self._offset, 1.0)
-        if math.isfinite(scaled.excess()):
-            return scaled
-        unit = float(scaled.point.abs().max())
-        return _Scaled(scaled.point / unit, normal, scaled.offset / unit, unit)
+    def _rows(self, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The point and the scaled normal as vectors in float64."""
+        normal = broadcast(self._normal, tensors, torch.float64)
+        return as_rows(tensors, False)[0], as_rows(normal, False)[0]
 
+    def _excess(self, point: Tensor, normal: Tensor) -> float:
+        return float(torch.dot(normal, point)) - self._offset
 
-class _Scaled(NamedTuple):
-    """The problem in float64, in units in which no product overflows or underflows."""
-
-    point: Tensor
-    normal: Tensor
-    offset: float
-    unit: float
-
-    def excess(self) -> float:
-        return float(torch.dot(self.normal, self.point)) - self.offset
-
-    def rounding(self, dtype: torch.dtype) -> float:
-        size = abs(self.offset) + float(torch.dot(self.normal.abs(), self.point.abs()))
-        return size * slack(dtype, len(self.point))
+    def _rounding(self, point: Tensor, normal: Tensor, dtype: torch.dtype) -> float:
+        size = abs(self._offset) + float(torch.dot(normal.abs(), point.abs()))
+        return size * slack(dtype, len(point))

@@ -76,16 +76,6 @@ class RowSet(Set):
     def _support(self, rows: Tensor, size: Tensor) -> Tensor:
         """The largest product of each row with a point of its set around 0."""
 
-    @abstractmethod
-    def _sample_rows(
-        self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
-    ) -> Tensor:
-        """Random rows in float64, uniform in the set of size 1 around 0."""
-
-    @abstractmethod
-    def _unit_diameter(self, num_columns: int) -> float:
-        """The diameter of the set of size 1."""
-
     def _project_blocks_(self, tensors: list[Tensor]) -> None:
         for block, size, center in self._blocks(tensors):
             rows = as_rows(block, self.per_sample)
@@ -122,29 +112,11 @@ class RowSet(Set):
             flags.append(excess <= (rounding if tol is None else tol))
         return torch.cat(flags) if self.per_sample else bool(flags[1])
 
-    def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        return self._mapping_by_projection(tensors, gradients)
-
     def _linear_gaps(self, tensors: list[Tensor], gradients: list[Tensor], by_row: bool) -> Tensor:
         slopes, rows = as_rows(gradients, by_row), as_rows(tensors, by_row)
         if self._center is not None:
             rows = rows - as_rows(broadcast(self._center, tensors), by_row)
         return self._support(slopes, self._sizes(len(rows), rows.device)) - (rows * slopes).sum(1)
-
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        num_rows, device = len(like[0]) if self.per_sample else 1, like[0].device
-        num_columns = sum(_num_columns(t, self.per_sample) for t in like)
-        rows = self._sample_rows((num_rows, num_columns), device, generator)
-        rows *= self._sizes(num_rows, device)[:, None]
-        if self._center is not None:
-            rows += as_rows(broadcast(self._center, like), self.per_sample)
-        return from_rows(rows, like, self.per_sample)
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        unit = self._unit_diameter(sum(_num_columns(t, self.per_sample) for t in like))
-        if self.per_sample:
-            return unit * self._sizes(len(like[0]), like[0].device)
-        return unit * self._size
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         check_one_per_row(self._size, self._size_name, tensors)

@@ -1,13 +1,12 @@
 """One set for each tensor of a point."""
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from neada.scalars import Flag, Scalar, all_true
-from neada.sets.base import Set
+from neada.scalars import Flag, all_true
+from neada.sets.base import Set, check_entries
 
 __all__ = ["Product"]
 
@@ -18,8 +17,8 @@ class Product(Set):
     .. math::
         P(v_1, \dots, v_m) = (P_1(v_1), \dots, P_m(v_m))
 
-    It is `per_sample` if all its sets are: `contains` and `diameter` then speak about row i of all
-    tensors together. If only some are, they give one number for the whole point.
+    It is `per_sample` if all its sets are: `contains` then refers to row i of all tensors
+    together. If only some are, it returns one answer for the whole point.
 
     Args:
         sets: one set per tensor, in order.
@@ -31,7 +30,7 @@ class Product(Set):
         [tensor([0.6000, 0.8000]), tensor([1., 0.])]
     """
 
-    # Each set refuses infinity for its own tensor.
+    # Each set checks its own tensor.
     _accepts_infinite = True
 
     def __init__(self, sets: Sequence[Set]) -> None:
@@ -58,7 +57,7 @@ class Product(Set):
     def _project_(self, tensors: list[Tensor]) -> None:
         # All are checked before one is changed.
         for member, tensor in zip(self.sets, tensors, strict=True):
-            member._check_entries([tensor])
+            check_entries([tensor], "point", member._accepts_infinite)
         for member, tensor in zip(self.sets, tensors, strict=True):
             member._project_([tensor])
 
@@ -70,28 +69,6 @@ class Product(Set):
         if self.per_sample:
             return torch.stack([torch.as_tensor(flag) for flag in flags]).all(dim=0)
         return all(all_true(flag) for flag in flags)
-
-    def _sample(self, like: list[Tensor], generator: torch.Generator | None) -> list[Tensor]:
-        return [
-            member._sample([tensor], generator)[0]
-            for member, tensor in zip(self.sets, like, strict=True)
-        ]
-
-    def _diameter(self, like: list[Tensor]) -> Scalar:
-        diameters = [
-            member._diameter([tensor]) for member, tensor in zip(self.sets, like, strict=True)
-        ]
-        if self.per_sample:
-            squares = torch.stack([torch.as_tensor(diameter) ** 2 for diameter in diameters])
-            return squares.sum(dim=0).sqrt()
-        return math.hypot(
-            *(
-                float(torch.linalg.vector_norm(diameter))
-                if isinstance(diameter, Tensor)
-                else diameter
-                for diameter in diameters
-            )
-        )
 
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         return [

@@ -1,7 +1,5 @@
 """The simplex, and the search for its threshold, which the L1 ball shares."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -71,16 +69,6 @@ class Simplex(RowSet):
 
     def _support(self, rows: Tensor, size: Tensor) -> Tensor:
         return size * rows.amax(1)
-
-    def _sample_rows(
-        self, shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
-    ) -> Tensor:
-        weights = torch.empty(shape, dtype=torch.float64, device=device)
-        weights.exponential_(generator=generator)
-        return weights / weights.sum(1, keepdim=True)
-
-    def _unit_diameter(self, num_columns: int) -> float:
-        return math.sqrt(2.0) if num_columns > 1 else 0.0
 
 
 def project_rows_onto_simplex(rows: Tensor, totals: Tensor) -> Tensor:

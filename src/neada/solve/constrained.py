@@ -408,6 +408,6 @@ def minimize(
         >>> result.success, [round(entry, 4) for entry in result.x]
         (True, [0.5, 0.5])
     """
-    check_arguments(tol, max_calls, None, None, callback)
+    check_arguments(tol, max_calls)
     problem = ConstrainedProblem(objective, inequality, equality, x0, x_set)
     return _Search(problem, tol, max_calls, callback, progress).run()

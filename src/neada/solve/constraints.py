@@ -166,8 +166,6 @@ def _checked(name: str, value: object, needs_x: bool = True) -> Tensor:
             f"{name}(x) must return a tensor, not {type(value).__name__}: compute it with torch "
             "from x"
         )
-    if value.is_complex() or value.layout != torch.strided:
-        raise TypeError(f"{name}(x) must return a dense tensor of real numbers")
     if value.numel() == 0:
         raise ValueError(f"{name}(x) is empty: return at least one number, or leave {name} out")
     if needs_x and not value.requires_grad:

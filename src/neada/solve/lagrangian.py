@@ -86,8 +86,6 @@ class Lagrangian(nn.Module):
             TypeError: They are no tensor.
         """
         for name, values in (("inequality", inequality), ("equality", equality)):
-            if values is not None and not isinstance(values, Tensor):
-                raise TypeError(f"{name} must be a tensor, not {type(values).__name__}")
             multipliers = getattr(self, name)
             expected = 0 if multipliers is None else multipliers.numel()
             given = 0 if values is None else values.numel()

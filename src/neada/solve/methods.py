@@ -1,14 +1,14 @@
 """The methods by name: each a choice of parts, with what it needs to know."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice, check_flags, check_number, nearest
+from neada.checks import check_choice, check_number, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
@@ -88,19 +88,9 @@ def make_stepper(
         ValueError: There is no such method, or it has no such option.
         TypeError: An argument is of the wrong type, or the function returns no stepper.
     """
-    _check_players(players)
-    if options is not None and not isinstance(options, Mapping):
-        raise TypeError(
-            f'options must be a dictionary such as {{"lr_x": 0.1}}, not {type(options).__name__}'
-        )
     options = options or {}
     if callable(method):
         return _stepper_of_function(method, players, options)
-    if not isinstance(method, str):
-        raise TypeError(
-            "method must be a name that neada.methods() lists, or a function of the players that "
-            f"returns a stepper, not {type(method).__name__}"
-        )
     check_choice("method", method, _METHODS)
     factory, info = _METHODS[method]
     known = info.options
@@ -134,40 +124,12 @@ def remedy(method: str | Callable[[Players], Stepper]) -> str:
     return f"or lower {' and '.join(rates)}{ratio}; the default method has no learning rates"
 
 
-def _check_players(players: object) -> None:
-    if not isinstance(players, Players):
-        raise TypeError(
-            f"players must be a neada.Players such as Players([x], [y]), not "
-            f"{type(players).__name__}"
-        )
-    for name, params in (("x", players.x), ("y", players.y)):
-        listed = isinstance(params, Sequence) and len(params) > 0
-        if not listed or not all(isinstance(param, Tensor) for param in params):
-            raise TypeError(
-                f"the player {name} must be a list of at least one tensor, as in Players([x], [y])"
-            )
-    for name, constraint in (("x_set", players.x_set), ("y_set", players.y_set)):
-        if constraint is not None and not isinstance(constraint, Set):
-            raise TypeError(
-                f"{name} must be a set from neada.sets or None, not {type(constraint).__name__}"
-            )
-    check_number("tol", players.tol)
-    check_flags(rowwise=players.rowwise, stochastic=players.stochastic)
-
-
 def _stepper_of_function(
     make: Callable[[Players], Stepper], players: Players, options: Mapping[str, Any]
 ) -> Stepper:
     name = getattr(make, "__name__", repr(make))
     if options:
         raise ValueError(f"a method given as a function takes no options, got {list(options)}")
-    try:
-        inspect.signature(make).bind(players)
-    except TypeError as error:
-        raise TypeError(
-            f"method {name} cannot be called with the players alone ({error}): give a function "
-            "such as lambda players: TiAda(players.x, players.y)"
-        ) from error
     stepper = make(players)
     if not isinstance(stepper, Stepper):
         raise TypeError(f"the method {name} must return a stepper, not {type(stepper).__name__}")

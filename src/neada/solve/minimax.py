@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_flags, check_number
+from neada.checks import check_choice, check_flags, check_number
 from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import MinimaxResult
@@ -15,74 +15,17 @@ from neada.solve.rows import solve_rows_left
 from neada.solve.run import PATIENCE, Solve
 from neada.steppers import StepInfo, Stepper
 
-__all__ = ["check_arguments", "checked", "minimax"]
+__all__ = ["check_arguments", "minimax"]
 
 _ROWS_PATIENCE = (
     50  # outer steps of all rows without a better point, for a row that gets a second try
 )
 
 
-def check_arguments(
-    tol: float,
-    max_calls: int,
-    noise: Any,
-    seed: int | None = None,
-    callback: Any = None,
-) -> None:
-    """Raise ValueError or TypeError unless the plain arguments make sense."""
+def check_arguments(tol: float, max_calls: int) -> None:
+    """Raise ValueError unless the tolerance and the budget make sense."""
     check_number("tol", tol)
     check_number("max_calls", max_calls, above=1, strict=False, whole=True)
-    if isinstance(noise, str) and noise != "own":
-        raise ValueError(f'noise must be None, a number or "own", got {noise!r}')
-    if noise is not None and not isinstance(noise, str):
-        check_number("noise", noise, strict=False)
-    if seed is not None:
-        check_number("seed", seed, strict=False, whole=True)
-        check_number("seed", seed, strict=False, below=2**64, whole=True)  # torch's limit
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of StepInfo, not {type(callback).__name__}")
-
-
-def checked(fun: Callable[[Any, Any], Tensor], num_rows: int | None) -> Callable[..., Tensor]:
-    """The objective, whose values are looked at so that messages speak of fun(x, y).
-
-    Args:
-        fun: What the user gave.
-        num_rows: How many values it must return; None for one number.
-
-    Raises:
-        TypeError: It is no function.
-    """
-    if not callable(fun):
-        raise TypeError(f"fun must be a function of x and y, not {type(fun).__name__}")
-
-    def value_of(x: Any, y: Any) -> Tensor:
-        value = fun(x, y)
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"fun(x, y) must return its value as a tensor, not {type(value).__name__}: "
-                "compute it with torch from x and y"
-            )
-        if value.is_complex():
-            raise TypeError("fun(x, y) must return a real number, not a complex one")
-        if num_rows is None and value.numel() != 1:
-            raise ValueError(
-                f"fun(x, y) must return one number, but its value has shape "
-                f"{tuple(value.shape)}: take the mean or the sum, or use rowwise=True"
-            )
-        if num_rows is not None and value.shape != (num_rows,):
-            raise ValueError(
-                f"with rowwise=True fun(x, y) must return one number per row, shape "
-                f"({num_rows},), but its value has shape {tuple(value.shape)}"
-            )
-        if not value.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
-                "fun(x, y) depends on neither player: compute it with torch from x and y, without "
-                "detach, item or numpy"
-            )
-        return value
-
-    return value_of
 
 
 def minimax(
@@ -143,13 +86,18 @@ def minimax(
         >>> result.success, round(result.x, 4), round(result.y, 4)
         (True, 0.5, 0.5)
     """
-    check_arguments(tol, max_calls, noise, seed, callback)
+    check_arguments(tol, max_calls)
     check_flags(rowwise=rowwise, progress=progress)
+    if isinstance(noise, str):
+        check_choice("noise", noise, ("own",))
+    elif noise is not None:
+        check_number("noise", noise, strict=False)
+    if not callable(fun):
+        raise TypeError(f"fun must be a function of x and y, not {type(fun).__name__}")
     kind = common_kind(x0=x0, y0=y0)
     x, y = read_form(x0, "x0", kind), read_form(y0, "y0", kind)
     if rowwise:
         check_rows(x, y)
-    fun = checked(fun, len(x.leaves[0]) if rowwise else None)
     x_set, y_set = read_set(x_set, x0, x, "x"), read_set(y_set, y0, y, "y")
     with torch.no_grad():
         for form, constraint in ((x, x_set), (y, y_set)):

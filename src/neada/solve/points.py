@@ -202,32 +202,17 @@ def _read_sets(given: Any, point: Any, name: str, point_name: str, each: list[Se
             f"{name} must be a set from neada.sets such as Box(0.0, 1.0), None, or a list or dict "
             f"of them in the form of {point_name}, got {what}"
         )
-    elif parts is None:
+    elif (
+        parts is None
+        or isinstance(given, dict) != isinstance(point, dict)
+        or set(given if isinstance(given, dict) else range(len(given))) != set(parts)
+    ):
         raise ValueError(
-            f"{name} is a {type(given).__name__}, but {point_name} is one tensor: give it one set"
-        )
-    elif isinstance(given, dict) != isinstance(point, dict):
-        raise ValueError(
-            f"{name} is a {type(given).__name__}, but {point_name} is a {type(point).__name__}: "
-            "give both the same form"
-        )
-    elif isinstance(given, dict) and given.keys() != point.keys():
-        raise ValueError(
-            f"{name} has the keys {_listed(given)}, but {point_name} has {_listed(point)}: give a "
-            "set or None for each"
-        )
-    elif len(given) != len(point):
-        raise ValueError(
-            f"{name} has {len(given)} parts, but {point_name} has {len(point)}: give a set or "
-            "None for each"
+            f"{name} must have the form of {point_name}: a set or None for each of its tensors"
         )
     else:
         for key, (part_name, part) in parts.items():
             _read_sets(given[key], part, f"{name}[{key!r}]", part_name, each)
-
-
-def _listed(keys: Mapping[Any, Any]) -> str:
-    return ", ".join(map(repr, keys)) or "none"
 
 
 def _parts(point: Any, name: str) -> dict[Any, tuple[str, Any]] | None:

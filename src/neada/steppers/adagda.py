@@ -6,6 +6,7 @@ form; their constants were not checked against its theorems.
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -14,8 +15,7 @@ from neada import tensors
 from neada.checks import check_number
 from neada.inner import Player
 from neada.scalars import Scalar, sqrt
-from neada.sets import Set
-from neada.steppers.base import Closure, Evaluation
+from neada.steppers.base import Closure, Evaluation, Sets, Step
 from neada.steppers.direct import DirectStepper
 
 __all__ = ["AdaGDA", "VRAdaGDA"]
@@ -35,11 +35,9 @@ class _MomentumGDA(DirectStepper):
         m: float = 8.0,
         c_x: float = 1.0,
         c_y: float = 1.0,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        super().__init__(x, y, **sets)
         self._set_rates(lr_x, lr_y)
         self._check_positive(rho=rho, k=k, m=m, c_x=c_x, c_y=c_y)
         check_number("decay", decay, strict=False, below=1.0)
@@ -57,7 +55,7 @@ class _MomentumGDA(DirectStepper):
     def _look_again(self, closure: Closure, weight: float) -> tuple[Evaluation, Evaluation]:
         """Bring the gradient estimates up to date at the new point."""
 
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         if "x_estimate" not in self._memory:
             self._evaluate_pair(closure)
             self._memory["x_estimate"] = self._gradients("x")

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -18,7 +18,17 @@ __all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
 
 
 Closure = Callable[[], Tensor]
+Step = tuple[Tensor, Scalar, Scalar, str]
+"""The value, both squared norms, and why an inner loop stopped."""
 Groups = Sequence[tuple[Sequence[Tensor], Set | None]]
+
+
+class Sets(TypedDict, total=False):
+    """The keyword arguments of every stepper that owns its players."""
+
+    x_set: Set | None
+    y_set: Set | None
+    rowwise: bool
 
 
 class StepInfo(NamedTuple):
@@ -148,7 +158,7 @@ class Stepper(Counted, ABC):
         )
 
     @abstractmethod
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         """One step; returns the value, both squared norms, and why an inner loop stopped."""
 
     def evaluate(
@@ -233,23 +243,23 @@ class Stepper(Counted, ABC):
     def _checked(self, value: Tensor) -> Tensor:
         if not isinstance(value, Tensor):
             raise TypeError(
-                f"the closure must return f(x, y) as a tensor, not {type(value).__name__}"
+                f"f(x, y) must be a tensor computed with torch, not {type(value).__name__}"
             )
         rows = len(self._players["x"][0]) if self.rowwise else None
         if rows is None and value.numel() != 1:
             raise ValueError(
-                f"the closure must return one number, but its value has shape "
-                f"{tuple(value.shape)}: take the mean or the sum, or use rowwise players"
+                f"f(x, y) must be one number, but has shape {tuple(value.shape)}: take the mean or "
+                "the sum, or use rowwise=True"
             )
         if rows is not None and value.shape != (rows,):
             raise ValueError(
-                f"rowwise players need one value per row, shape ({rows},), but the closure's "
-                f"value has shape {tuple(value.shape)}"
+                f"with rowwise=True f(x, y) must be one number per row, shape ({rows},), but has "
+                f"shape {tuple(value.shape)}"
             )
         if not value.requires_grad:
             raise ValueError(
-                "the closure's value depends on neither player: compute it from the parameters, "
-                "with gradients enabled"
+                "f(x, y) depends on neither player: compute it with torch from both, without "
+                "detach, item or numpy"
             )
         return value
 

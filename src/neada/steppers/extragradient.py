@@ -7,13 +7,13 @@ time scales as GDA.
 """
 
 from collections.abc import Iterable
+from typing import Unpack
 
 from torch import Tensor
 
 from neada import tensors
 from neada.scalars import Scalar, sqrt
-from neada.sets import Set
-from neada.steppers.base import Closure
+from neada.steppers.base import Closure, Sets, Step
 from neada.steppers.direct import DirectStepper
 
 __all__ = [
@@ -23,8 +23,6 @@ __all__ = [
     "PastExtragradient",
     "UniversalMirrorProx",
 ]
-
-_Result = tuple[Tensor, Scalar, Scalar, str]
 
 
 class _TwoRates(DirectStepper):
@@ -36,12 +34,9 @@ class _TwoRates(DirectStepper):
         y: Iterable[Tensor],
         lr_x: Scalar,
         lr_y: Scalar,
-        *,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        super().__init__(x, y, **sets)
         self._set_rates(lr_x, lr_y)
 
 
@@ -68,7 +63,7 @@ class Extragradient(_TwoRates):
         rowwise: Every row of both players is its own game.
     """
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         start_x, start_y = self._start["x"], self._start["y"]
         at_x, at_y = self.evaluate(closure)
         self._put("x", start_x, self._grads("x"), -self.lr_x)
@@ -102,7 +97,7 @@ class PastExtragradient(_TwoRates):
         rowwise: Every row of both players is its own game.
     """
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         start_x, start_y = self._start["x"], self._start["y"]
         if "x_gradient" not in self._memory:
             self.evaluate(closure)
@@ -142,7 +137,7 @@ class OptimisticGDA(_TwoRates):
         rowwise: Every row of both players is its own game.
     """
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         at_x, at_y = self.evaluate(closure)
         for player, rate in (("x", -self.lr_x), ("y", self.lr_y)):
             gradient = self._gradients(player)  # type: ignore[arg-type]
@@ -182,16 +177,13 @@ class AdaptiveExtragradient(DirectStepper):
         x: Iterable[Tensor],
         y: Iterable[Tensor],
         scale: float = 1.0,
-        *,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        super().__init__(x, y, **sets)
         self._check_positive(scale=scale)
         self.scale = scale
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         start_x, start_y = self._start["x"], self._start["y"]
         step = self.scale / sqrt(1.0 + self._memory.get("variation", 0.0))
         at_x, at_y = self.evaluate(closure)
@@ -236,17 +228,14 @@ class UniversalMirrorProx(DirectStepper):
         y: Iterable[Tensor],
         diameter: float = 1.0,
         gradient_guess: float = 1.0,
-        *,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        super().__init__(x, y, **sets)
         self._check_positive(diameter=diameter, gradient_guess=gradient_guess)
         self.diameter = diameter
         self.gradient_guess = gradient_guess
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         start_x, start_y = self._start["x"], self._start["y"]
         moved_so_far = self._memory.get("movement", 0.0)
         step = self.diameter / sqrt(self.gradient_guess**2 + moved_so_far)

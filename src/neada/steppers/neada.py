@@ -10,7 +10,7 @@ from neada import tensors
 from neada.checks import check_flags, check_number
 from neada.inner import InnerLoop, InnerOptions, go_to_average
 from neada.scalars import Scalar
-from neada.steppers.base import Closure, Evaluation
+from neada.steppers.base import Closure, Evaluation, Step
 from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
 from neada.stopping import StoppingRule
 
@@ -98,7 +98,7 @@ class NeAda(ComposedStepper):
     def stopping(self, rule: StoppingRule) -> None:
         self.inner.stopping = rule
 
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         t = self.counters.outer_steps
         if t > 0:
             self._renew_y_optimizer()

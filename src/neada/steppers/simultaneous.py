@@ -3,14 +3,12 @@
 from typing import Literal
 
 import torch
-from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
 from neada.optim.base import PlayerOptimizer
 from neada.optim.objective import restore_on_error
-from neada.scalars import Scalar
-from neada.steppers.base import Closure, Evaluation
+from neada.steppers.base import Closure, Evaluation, Step
 from neada.steppers.composed import ComposedStepper
 
 __all__ = ["Alternating", "Simultaneous"]
@@ -58,7 +56,7 @@ class Simultaneous(ComposedStepper):
             for optimizer in (x_optimizer, y_optimizer)
         )
 
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         at_x, at_y = self.evaluate(closure)
         if self._tries_points:
             self._move_separately(closure, at_x, at_y)
@@ -112,7 +110,7 @@ class Alternating(ComposedStepper):
         super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
         self.order = order
 
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         if self.order == "yx":
             at_y = self._gradient(closure, "y")
             self._move("y", closure, at_y)

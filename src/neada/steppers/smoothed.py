@@ -1,14 +1,14 @@
 """Smoothed alternating GDA (Zhang et al. 2020; Yang, Orvieto, Lucchi & He 2022)."""
 
 from collections.abc import Iterable
+from typing import Unpack
 
 from torch import Tensor
 
 from neada import tensors
 from neada.checks import check_number
 from neada.scalars import Scalar
-from neada.sets import Set
-from neada.steppers.base import Closure
+from neada.steppers.base import Closure, Sets, Step
 from neada.steppers.direct import DirectStepper
 
 __all__ = ["SmoothedAGDA"]
@@ -49,18 +49,16 @@ class SmoothedAGDA(DirectStepper):
         *,
         pull: float = 1.0,
         follow: float = 0.1,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        super().__init__(x, y, **sets)
         self._set_rates(lr_x, lr_y)
         self._check_positive(pull=pull)
         check_number("follow", follow, most=1.0)
         self.pull = pull
         self.follow = follow
 
-    def _step(self, closure: Closure) -> tuple[Tensor, Scalar, Scalar, str]:
+    def _step(self, closure: Closure) -> Step:
         start = self._start["x"]
         if "center" not in self._memory:
             self._memory["center"] = tensors.clone(start)

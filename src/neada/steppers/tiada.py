@@ -1,7 +1,7 @@
 """TiAda: time scales that separate by themselves (Li, Yang & He 2023, arXiv:2210.17478)."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -9,13 +9,10 @@ from torch import Tensor
 from neada import tensors
 from neada.checks import check_choice, check_flags, check_number
 from neada.scalars import Scalar, divide, maximum
-from neada.sets import Set
-from neada.steppers.base import Closure
+from neada.steppers.base import Closure, Sets, Step
 from neada.steppers.direct import DirectStepper
 
 __all__ = ["TiAda", "TiAdaAdam"]
-
-_Result = tuple[Tensor, Scalar, Scalar, str]
 
 
 class _TimeScales(DirectStepper):
@@ -29,11 +26,9 @@ class _TimeScales(DirectStepper):
         lr_y: Scalar,
         alpha: float,
         beta: float,
-        x_set: Set | None,
-        y_set: Set | None,
-        rowwise: bool,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        super().__init__(x, y, **sets)
         self._set_rates(lr_x, lr_y)
         if not 0.0 < beta < alpha < 1.0:
             raise ValueError(
@@ -91,18 +86,16 @@ class TiAda(_TimeScales):
         v0_x: float = 1e-8,
         v0_y: float = 1e-8,
         eps: float = 1e-10,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, lr_x, lr_y, alpha, beta, x_set, y_set, rowwise)
+        super().__init__(x, y, lr_x, lr_y, alpha, beta, **sets)
         check_choice("scope", scope, ("player", "coordinate"))
         self._check_positive(v0_x=v0_x, v0_y=v0_y)
         self.scope = scope
         self.v0 = {"x": v0_x, "y": v0_y}
         self.eps = eps
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         at_x, at_y = self.evaluate(closure)
         sum_x = self._memory.get("x_sum", self.v0["x"] * (self.scope == "player")) + at_x.grad_sq
         sum_y = self._memory.get("y_sum", self.v0["y"] * (self.scope == "player")) + at_y.grad_sq
@@ -174,11 +167,9 @@ class TiAdaAdam(_TimeScales):
         amsgrad: bool = False,
         bias: Literal["power", "sqrt"] = "power",
         eps: float = 1e-8,
-        x_set: Set | None = None,
-        y_set: Set | None = None,
-        rowwise: bool = False,
+        **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, lr_x, lr_y, alpha, beta, x_set, y_set, rowwise)
+        super().__init__(x, y, lr_x, lr_y, alpha, beta, **sets)
         for name, decay in zip(("betas[0]", "betas[1]"), betas, strict=True):
             check_number(name, decay, strict=False, below=1.0)
         check_choice("bias", bias, ("power", "sqrt"))
@@ -188,7 +179,7 @@ class TiAdaAdam(_TimeScales):
         self.bias = bias
         self.eps = eps
 
-    def _step(self, closure: Closure) -> _Result:
+    def _step(self, closure: Closure) -> Step:
         at_x, at_y = self.evaluate(closure)
         self._memory["num_steps"] = count = self._memory.get("num_steps", 0) + 1
         sum_x, sum_y = self._total_second_moment("x"), self._total_second_moment("y")

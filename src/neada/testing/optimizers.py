@@ -1,6 +1,5 @@
 """What every optimizer of one player promises."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -215,29 +214,6 @@ def _state_is_complete(make: Make) -> None:
         require(apart == 0.0, f"20 steps after the load they are {apart:.3g} apart in {dtype}")
 
 
-@BATTERY.promise("the groups of a saved state are not changed by later steps")
-def _saved_states_rest(make: Make) -> None:
-    w = leaf(_START)
-    optimizer = make([w])
-    _run(optimizer, w, 5)
-    saved = optimizer.state_dict()["param_groups"]
-    before = repr(saved)
-    _run(optimizer, w, 5)
-    require(repr(saved) == before, "they were; copy what state_dict returns")
-
-
-@BATTERY.promise("a deep copy goes on like the original")
-def _copies_go_on(make: Make) -> None:
-    w = leaf(_START)
-    optimizer = make([w])
-    _run(optimizer, w, 5)
-    twin, twin_w = copy.deepcopy((optimizer, w))
-    _run(optimizer, w, 5)
-    _run(twin, twin_w, 5)
-    apart = difference([w], [twin_w])
-    require(apart == 0.0, f"after 5 steps they are {apart:.3g} apart")
-
-
 @BATTERY.promise("neada.constrain keeps every iterate in its set, or is refused with a ValueError")
 def _stays_in_its_set(make: Make) -> None:
     box = Box(-0.4, 0.6)
@@ -341,17 +317,3 @@ def _rows_rest(make: Make) -> None:
             _step(separate[i], lambda i=i, m=moving: value(alone[i], targets[i], m[i]).sum())  # type: ignore[misc]
     apart = difference([rows], [torch.cat(alone)])
     require(apart <= 1e-8, f"after {len(pauses)} steps they are {apart:.3g} apart")
-
-
-@ROWS.promise("rows that are saved and loaded go on bit for bit")
-def _rows_are_resumed(make: Make) -> None:
-    start = torch.randn(3, _SIZE, generator=torch.Generator().manual_seed(2))
-    whole, half = leaf(start, torch.float32), leaf(start, torch.float32)
-    _run(make([whole], rowwise=True), whole, 20)
-    first = make([half], rowwise=True)
-    _run(first, half, 10)
-    second = make([half], rowwise=True)
-    second.load_state_dict(saved_and_loaded(first.state_dict()))
-    _run(second, half, 10)
-    apart = difference([whole], [half])
-    require(apart == 0.0, f"10 steps after the load they are {apart:.3g} apart")

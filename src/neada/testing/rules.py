@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag
-from neada.stopping import FixedSteps, InnerState, StoppingRule
+from neada.stopping import InnerState, StoppingRule
 from neada.testing.promises import Battery, require, saved_and_loaded
 
 __all__ = ["BATTERY", "check_rule"]
@@ -140,17 +140,6 @@ def _rows_are_separate(rule: StoppingRule) -> None:
 
 def _per_row(answer: Flag, num_rows: int) -> list[bool]:
     return [bool(flag) for flag in torch.as_tensor(answer).expand(num_rows)]
-
-
-@BATTERY.promise("joined with | either rule is enough, with & both are needed")
-def _joins(rule: StoppingRule) -> None:
-    other = FixedSteps(2)
-    either, both = rule | other, rule & other
-    for state in _states():
-        answers = (_ask(rule, state), _ask(other, state))
-        for word, joined, expected in (("|", either, any(answers)), ("&", both, all(answers))):
-            found = f"{_at(state)} rule {word} FixedSteps(2) is {not expected} for {answers}"
-            require(_ask(joined, state) == expected, found)
 
 
 @BATTERY.promise("str and reason are a few words on one line")
