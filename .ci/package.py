@@ -118,16 +118,20 @@ def make_environment(folder: Path, wheel: Path) -> Path:
     python = folder / "venv" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
     run(*pip, "install", "--no-index", "--no-deps", wheel, cwd=folder)
-    # torch is large: what is here is linked to.
-    (place,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    for package in needed_by(["torch", "numpy"]):
+    link(python, ["torch", "numpy", "safetensors", "filelock"])
+    run(*pip, "check", cwd=folder)
+    return python
+
+
+def link(python: Path, names: list[str]) -> None:
+    """Link to packages that are installed here, with all that they need: torch is large."""
+    (place,) = (python.parents[1] / "lib").glob("python*/site-packages")
+    for package in needed_by(names):
         tops = {file.parts[0] for file in package.files or [] if file.parts[0] not in ("..", "/")}
         for top in tops:
             original = Path(str(package.locate_file(top)))
             if original.exists() and not (place / top).exists():
                 (place / top).symlink_to(original)
-    run(*pip, "check", cwd=folder)
-    return python
 
 
 def use(python: Path, folder: Path) -> None:
@@ -138,6 +142,8 @@ def use(python: Path, folder: Path) -> None:
     )
     assert version is not None
     check(run(neada, "--version", cwd=folder).split() == ["neada", version[1]], "another version")
+    check("pip install 'neada[cli]'" in run(neada, "info", cwd=folder, code=2), "no hint at tyro")
+    link(python, ["tyro"])
     check("reproduce" in run(neada, "--help", cwd=folder), "neada --help names no command")
     run(python, "-m", "neada", "solve", "mccormick", cwd=folder)
     run(neada, "train", "--data", "synthetic", "--max-calls", "20", cwd=folder)
@@ -149,7 +155,6 @@ def use(python: Path, folder: Path) -> None:
     for arguments, extra in (
         (("train", "--data", "digits"), "data"),
         (("solve", "mccormick", "--plot", "a.png"), "plots"),
-        (("completion", "bash"), "cli"),
     ):
         said = run(neada, *arguments, cwd=folder, code=2)
         check(f"pip install 'neada[{extra}]'" in said, f"{arguments} says {said}")

@@ -15,20 +15,9 @@ import pytest
 from neada.cli import main
 
 SYNTHETIC = [
-    *(
-        "train",
-        "--data",
-        "synthetic",
-        "--lr-x",
-        "0.02",
-        "--max-calls",
-        "150",
-        "--eval-eps",
-        "0.3,0.5",
-    ),
-    *("--method", "gdmax", "--inner-steps", "2", "--y-optimizer", "adam"),
-    *("--lr-y", "0.05"),
-    *("--final-samples", "all"),
+    *("train", "--data", "synthetic", "--lr-x", "0.02", "--max-calls", "150"),
+    *("--method", "gdmax", "--inner-steps", "2", "--y-optimizer", "adam", "--lr-y", "0.05"),
+    *("--eval-eps", "0.3", "0.5", "--final-samples", "all"),
 ]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -47,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     options = ["--max-calls", "150", "--method", "gdmax", "--inner-steps", "2"]
-    options += ["--lr-x", "0.005", "--eval-eps", "0.05,0.1"]
+    options += ["--lr-x", "0.005", "--eval-eps", "0.05", "0.1"]
     done = subprocess.run(
         command("train", *options),
         capture_output=True,
@@ -86,10 +75,19 @@ def test_a_terminated_training_exits_130_and_goes_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert errors.count("\n") == 1 and "resume" in errors
     assert not (tmp_path / "run" / "result.json").exists()
-    # The folder knows what it was asked; a contradiction is refused.
+    # The saved configuration provides the defaults; other values are errors.
     assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--quiet"]) == 0
     assert (tmp_path / "run" / "result.json").exists()
     assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--gamma", "9"]) == 2
+
+
+def test_a_repeated_command_resumes(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    resume = ["--out", str(trained), "--resume", "--quiet"]
+    assert main([*SYNTHETIC, *resume]) == 0
+    assert main(["train", "--inner-steps", "2", *resume]) == 0
+    capsys.readouterr()
+    assert main(["train", "--eval-eps", "0.3", *resume]) == 2
+    assert "eval_eps" in capsys.readouterr().err
 
 
 def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +104,7 @@ def test_a_run_is_replaced_only_by_force(
     arguments = [*SYNTHETIC, "--max-calls", "9", "--out", str(tmp_path), "--quiet"]
     assert main(arguments) == 0
     assert main(arguments) == 2
-    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "overwrite" in capsys.readouterr().err
     assert main([*arguments, "--overwrite"]) == 0
 
 
@@ -116,7 +114,7 @@ def test_a_loss_that_is_not_finite_exits_1(
     arguments = [*SYNTHETIC, "--x-optimizer", "sgd", "--lr-x", "1e30", "--out", str(tmp_path)]
     assert main([*arguments, "--quiet"]) == 1
     errors = capsys.readouterr().err
-    assert errors.count("\n") == 1 and "finite" in errors
+    assert errors.count("\n") == 1 and "NaN" in errors
 
 
 GROUP_ONCE = ["--objective", "group", "--method", "gdmax", "--inner-steps", "1"]
@@ -127,22 +125,23 @@ GROUP_ONCE = ["--objective", "group", "--method", "gdmax", "--inner-steps", "1"]
     [
         (["--data", "mnits"], "mnist"),
         (["--method", "adam-15"], "--method"),
-        (["--inner-steps", "3"], "--inner-steps"),
+        (["--inner-steps", "3"], "inner_steps"),
         (["--eval-eps", "0.1;0.2"], "--eval-eps"),
-        (["--eval-eps", "0.1,,0.2"], "--eval-eps"),
-        ([*GROUP_ONCE, "--regularizer", "none", "--strength", "2"], "--strength"),
-        (["--max-calls", "0"], "--max-calls"),
-        (["--gamma", "-2"], "--gamma"),
-        (["--eps", "0.3"], "--eps"),
+        (["--eval-eps", "-0.1"], "eval_eps"),
+        ([*GROUP_ONCE, "--regularizer", "none", "--strength", "2"], "strength"),
+        (["--max-calls", "0"], "max_calls"),
+        (["--gamma", "-2"], "gamma"),
+        (["--eps", "0.3"], "eps"),
         (["--method", "tiada", "--batch-norm", "frozen"], "tiada"),
         (["--data", "synthetic", "--model", "cnn"], "images"),
         (["--data", "missing.npz"], "missing.npz"),
         (["--device", "tpu"], "tpu"),
-        (["--resume", "--overwrite"], "--resume"),
+        (["--resume", "--overwrite", "--out", "run"], "--resume"),
+        (["--resume"], "--out"),
     ],
     ids=str,
 )
-def test_bad_usage_is_one_line_and_code_2(
+def test_bad_usage_is_a_message_and_code_2(
     arguments: list[str],
     word: str,
     tmp_path: Path,
@@ -152,8 +151,8 @@ def test_bad_usage_is_one_line_and_code_2(
     monkeypatch.chdir(tmp_path)
     assert main(["train", *arguments]) == 2
     errors = capsys.readouterr().err
-    assert word in errors and errors.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    assert word in errors and "Traceback" not in errors
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -179,14 +178,14 @@ def test_config_with_invalid_contents(
     for arguments in (["attack"], ["certify"], ["train", "--resume", "--quiet", "--out"]):
         assert main([*arguments, str(folder)]) == 2
         errors = capsys.readouterr().err
-        assert errors.count("\n") == 1 and len(errors) < 1200
+        assert errors and "Traceback" not in errors
     assert {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
 
 
 def test_attack_measures_what_training_did(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attack", str(trained), "--attack", "fgsm,pgd", "--json"]) == 0
+    assert main(["attack", str(trained), "--attack", "fgsm", "pgd", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     last = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert facts["clean"] == last["test_clean"] and facts["num_samples"] == 4000
@@ -203,7 +202,7 @@ def test_attack_knows_apgd_and_the_ensemble(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = ["--eps", "0.3", "--samples", "100", "--steps", "10", "--json"]
-    assert main(["attack", str(trained), "--attack", "fgsm,apgd,ensemble", *few]) == 0
+    assert main(["attack", str(trained), "--attack", "fgsm", "apgd", "ensemble", *few]) == 0
     attacked = json.loads(capsys.readouterr().out)["attacked"]
     weak, strong, worst = (attacked[name]["0.3"] for name in ("fgsm", "apgd", "ensemble"))
     assert worst <= strong <= weak < 1.0
@@ -212,7 +211,7 @@ def test_attack_knows_apgd_and_the_ensemble(
 def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["certify", str(trained), "--samples", "200", "--rho", "0.05"]
     assert main([*arguments, "--gamma", "0.001"]) == 2
-    assert "not above half the smoothness" in capsys.readouterr().err
+    assert "smoothness" in capsys.readouterr().err
     assert main([*arguments, "--gamma", "1000", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["kind"] == "certified" and facts["num_samples"] == 200
@@ -241,27 +240,29 @@ def test_other_data_and_a_device_can_be_looked_at(
 
 @pytest.mark.parametrize("name", ["attack", "certify"])
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "word"),
     [
         (["--data", "digits"], "digits"),
-        (["--data", "sinthetic"], "did you mean 'synthetic'?"),
+        (["--data", "sinthetic"], "synthetic"),
         (["--data", "missing.npz"], "missing.npz"),
-        (["--data-seed", "3"], "--data-seed is for other data: add --data"),
-        (["--device", "tpu"], "--device 'tpu' is not on this machine"),
+        (["--data-seed", "3"], "--data-seed"),
+        (["--device", "tpu"], "tpu"),
+        (["--part", "tset"], "test"),
+        (["--samples", "-1"], "samples"),
     ],
     ids=str,
 )
-def test_data_and_devices_that_do_not_fit_are_one_sentence(
+def test_data_and_devices_that_do_not_fit_are_an_error(
     trained: Path,
     name: str,
     arguments: list[str],
-    words: str,
+    word: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("sklearn")
     assert main([name, str(trained), *arguments]) == 2
     errors = capsys.readouterr().err
-    assert words in errors and errors.count("\n") == 1
+    assert word in errors and "Traceback" not in errors
 
 
 def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

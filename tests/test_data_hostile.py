@@ -306,21 +306,32 @@ def test_a_failed_download_leaves_nothing(folder, sentence, mirror, cache, monke
 def test_only_this_command_allows_a_download(mirror, cache, monkeypatch, tmp_path, capsys) -> None:
     use_mirrors(monkeypatch, f"{mirror}/good/")
     run = str(tmp_path / "run")
-    train = ["train", "--data", "mnist", "--model", "mlp", "--max-calls", "4", "--out", run, "-q"]
+    train = [
+        "train",
+        "--data",
+        "mnist",
+        "--model",
+        "mlp",
+        "--max-calls",
+        "4",
+        "--out",
+        run,
+        "--quiet",
+    ]
     assert main([*train, "--download"]) == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "download" not in config
 
     shutil.rmtree(cache)
     opened: list[object] = []
-    resume = ["train", "--out", run, "--resume", "-q"]
+    resume = ["train", "--out", run, "--resume", "--quiet"]
     commands = (resume, [*resume, "--max-calls", "8"], ["attack", run], ["certify", run])
     with monkeypatch.context() as patch:
         patch.setattr(mnist_module, "_download", lambda *arguments: opened.append(arguments))
         for command in commands:
             capsys.readouterr()
             assert main(command) == 2
-            assert "--download" in capsys.readouterr().err
+            assert "download" in capsys.readouterr().err
         RunFolder(run).write_config({**config, "download": True})
         assert {main(command) for command in commands} == {2}
     assert opened == []

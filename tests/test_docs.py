@@ -1,5 +1,6 @@
 """The pages of the documentation agree with the code."""
 
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import neada
-from neada.cli.main import make_parser
+from neada.cli.main import COMMANDS, main
 from neada.optim import PlayerOptimizer
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +128,12 @@ def test_no_block_of_code_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("page", SHELL_PAGES, ids=lambda page: page.stem)
-def test_the_commands_have_the_flags_that_pages_use(page: Path) -> None:
+def test_the_commands_have_the_options_that_pages_use(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, command in list(COMMANDS.items()):
+        monkeypatch.setitem(COMMANDS, name, functools.wraps(command)(lambda *_, **__: 0))
+    monkeypatch.setattr("neada.cli.train.train", COMMANDS["train"])
     for command in COMMAND.findall(page.read_text(encoding="utf-8")):
         _, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
-        make_parser().parse_args(arguments)
+        assert main(arguments) == 0, (command, capsys.readouterr().err)

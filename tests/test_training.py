@@ -5,13 +5,13 @@ import json
 import math
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from neada import attacks, data, models
+from neada import attacks, data, models, tables
 from neada.data import Batches, Dataset
 from neada.runs import RunFolder
 from neada.training import TrainConfig, TrainStatus, open_run, train
@@ -335,7 +335,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
 
 def test_a_run_is_not_overwritten_by_accident(tmp_path: Path) -> None:
     train(config(max_calls=20), tmp_path, data=tiny_data())
-    with pytest.raises(FileExistsError, match="holds"):
+    with pytest.raises(FileExistsError, match="overwrite"):
         train(config(max_calls=20), tmp_path, data=tiny_data())
     with pytest.raises(ValueError, match="gamma"):
         train(config(max_calls=20, gamma=7.0), tmp_path, resume=True, data=tiny_data())
@@ -353,10 +353,10 @@ def test_a_run_can_be_opened_again(tmp_path: Path) -> None:
     assert run.config == asked and run.complete
     assert run.data.checksums == data.load("synthetic").checksums
     assert torch.equal(weights(run.model), weights(result.model)) and not run.model.training
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(ValueError, match="nowhere"):
         open_run(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text(json.dumps({"lr": 1.0}), encoding="utf-8")
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(ValueError, match="lr"):
         open_run(tmp_path)
 
 
@@ -405,15 +405,15 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
         ({"data_folder": 3}, "data_folder"),
         ({"method": "tiada", "batch_norm": "frozen"}, "batch_norm"),
         ({"method": "tiada", "per_sample": True}, "per_sample"),
-        ({"objective": "group", "regularizer": "none"}, "moves"),
+        ({"objective": "group", "regularizer": "none"}, "regularizer"),
         (
             {"objective": "adversarial", "stop": "released"},
             "stop",
         ),
-        ({"stop": "released", "per_sample": True}, "looks"),
+        ({"stop": "released", "per_sample": True}, "per_sample"),
         (
             {"objective": "adversarial", "random_start": True, "warm_start": "memory"},
-            "either",
+            "random_start",
         ),
         ({"random_start": True}, "random_start"),
         ({"objective": "group", "dropout": "off"}, "dropout"),
@@ -435,11 +435,18 @@ def test_a_config_survives_json() -> None:
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(TrainConfig), ids=lambda field: field.name)
-def test_every_field_has_words_and_refuses_nonsense(field: "dataclasses.Field[Any]") -> None:
-    assert field.metadata["words"] and not field.metadata["words"].endswith(".")
-    assert f"{field.name}: " in str(TrainConfig.__doc__)
+def test_every_field_is_checked(field: "dataclasses.Field[Any]") -> None:
     with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
         TrainConfig(**{field.name: object()})
+
+
+def test_the_choices_are_the_names_in_the_tables() -> None:
+    hints = get_type_hints(TrainConfig)
+    assert get_args(hints["model"]) == ("auto", *tables.MODELS)
+    assert get_args(hints["objective"]) == tuple(tables.OBJECTIVES)
+    assert get_args(hints["method"]) == tuple(tables.METHODS)
+    assert get_args(hints["attack"]) == tuple(tables.ATTACKS)
+    assert get_args(hints["x_optimizer"]) == tuple(tables.OPTIMIZERS)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +461,6 @@ def test_every_field_has_words_and_refuses_nonsense(field: "dataclasses.Field[An
         {"objective": "adversarial", "norm": "l1", "random_start": True},
         {"objective": "group"},
         {"objective": "group", "regularizer": "chi2"},
-        {"method": "gdmax", "inner_steps": 2, "reuse_last": True},
     ],
 )
 def test_the_adversary_trains_without_a_learning_rate(options: dict[str, Any]) -> None:

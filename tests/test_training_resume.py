@@ -24,7 +24,6 @@ from neada.cli import main
 from neada.data import Dataset
 from neada.runs import RunFolder, locked
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
-from neada.training.config import LENGTH, OF_THE_MACHINE, ON_RESUME
 
 BASE = TrainConfig(
     max_calls=40,
@@ -434,15 +433,11 @@ def test_a_longer_run_from_the_command_line(
     assert main([*line, once, "--max-calls", "60"]) == 0
     assert main([*line, run, "--max-calls", "25"]) == 0
     assert main(["train", "--out", run, "--resume", "--max-calls", "20", "--quiet"]) == 2
-    assert "--max-calls = 20" in capsys.readouterr().err
+    assert "max_calls" in capsys.readouterr().err
     assert main(["train", "--out", run, "--resume", "--max-calls", "60", "--quiet"]) == 0
     rows = [[{**row, "seconds": 0.0} for row in RunFolder(each).rows()] for each in (once, run)]
     assert rows[0] == rows[1]
     assert main(["train", "--out", run, "--resume", "--quiet"]) == 0
-
-
-def test_what_may_change_is_the_length_and_the_machine() -> None:
-    assert set(ON_RESUME) == {*LENGTH, *OF_THE_MACHINE}
 
 
 # Ranks.
@@ -544,7 +539,7 @@ def test_a_restart_resumes_what_its_launch_began(
     assert (out / "metrics.jsonl").read_bytes() == before
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "second")
     assert main(line) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert "overwrite" in capsys.readouterr().err
     assert main([*line, "--overwrite"]) == 0
     assert (out / "metrics.jsonl").read_bytes() != before
 

@@ -1,232 +1,207 @@
 """`neada attack` and `neada certify`."""
 
-import argparse
 import dataclasses
-import json
 import warnings
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import neada
 from neada import tables
-from neada.cli.arguments import (
-    DOWNLOAD,
-    Parser,
-    UsageError,
-    add_flag,
-    add_output_options,
-    check_choice,
-    complain,
-    plain_warnings,
-    read_path,
-    refusals,
-)
+from neada.checks import check_choice, check_number
+from neada.cli.output import absolute_path, complain, plain_warnings, print_json
 from neada.progress import progress_bar
-from neada.runs import encode
-from neada.training.config import Option, TrainConfig, options_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from neada.attacks import RobustAccuracy
-    from neada.data import Dataset
     from neada.training import TrainedRun
 
-__all__ = ["add_attack", "add_certify"]
+__all__ = ["Samples", "attack", "certify"]
 
 
-def add_attack(parser: Parser) -> None:
-    """Fill the command `attack`."""
-    parser.description = "Attack the model of a run folder and say how often it is still right."
-    parser.epilog = (
-        "examples:\n"
-        "  neada attack runs/adam\n"
-        "  neada attack runs/adam --attack fgsm,pgd --eps 0.02,0.05,0.1 --json\n"
-        "  neada attack runs/adam --attack pgd --norm l2 --eps 0.5,1 --steps 50 --restarts 3\n"
-        "  neada attack runs/adam --attack ensemble --eps 0.1 --samples 200\n"
-        "  neada attack runs/adam --data mine.npz --device cuda"
-    )
-    run = partial(read_path, "RUN")
-    parser.add_argument("run", type=run, metavar="RUN", help="a folder that `neada train` wrote")
-    names = ", ".join(tables.ATTACKS)
-    words = f"some of {names} (default: fgsm,pgd)"
-    parser.add_argument("--attack", default="fgsm,pgd", metavar="NAMES", help=words)
-    as_trained = "(default: as in the training)"
-    for option in (
-        Option("eps", f"sizes {as_trained}", None, tuple, least=0),
-        Option("norm", f"how sizes are measured {as_trained}", None, str, choices=("linf", "l2")),
-        Option("steps", "of each ascent (default: 20 of pgd, 100 of the others)", None, int),
-        Option("restarts", "random starts (default: 1 of pgd, 0 of apgd)", None, int),
-    ):
-        add_flag(parser, option)
-    parser.add_argument("--no-clip", action="store_true", help="leave the valid range of the data")
-    _add_part_options(parser)
-    add_output_options(parser)
-    parser.set_defaults(command=_attack)
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """The samples to evaluate."""
+
+    data: str | None = None
+    """Other data of the same shape and classes: a name or an .npz file; None: the data of the
+    run."""
+    data_folder: str | None = None
+    """Folder with the files of mnist or fashion-mnist (with --data)."""
+    data_seed: int | None = None
+    """Seed of random data and splits (with --data)."""
+    download: bool = False
+    """Allow downloading missing data."""
+    part: str = "test"
+    """Part of the data."""
+    samples: int | None = None
+    """Evaluate only the first samples; None: all."""
+    device: str = "auto"
+    """Device, as in `neada train`."""
 
 
-def _add_part_options(parser: Parser) -> None:
-    known = {option.name: option for option in options_of(TrainConfig)}
-    words = "other data with such inputs and classes: a name, or an .npz file (default: the run's)"
-    add_flag(parser, known["data"]._replace(words=words, default=None))
-    for name in ("data_folder", "data_seed"):
-        add_flag(
-            parser, known[name]._replace(words=f"{known[name].words}, with --data"), or_none=True
-        )
-    add_flag(parser, DOWNLOAD)
-    add_flag(parser, Option("part", "of the data", "test", str))
-    add_flag(parser, Option("samples", "only the first so many", None, int))
-    add_flag(parser, known["device"])
+def attack(
+    run: str,
+    /,
+    *,
+    evaluated: Samples,
+    attack: tuple[Literal["fgsm", "pgd", "apgd", "ensemble"], ...] = ("fgsm", "pgd"),
+    eps: tuple[float, ...] = (),
+    norm: Literal["linf", "l2"] | None = None,
+    steps: int | None = None,
+    restarts: int | None = None,
+    clip: bool = True,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Measure the accuracy of a trained network under attack.
 
-
-def _attack(args: argparse.Namespace) -> int:
-    names = [name.strip() for name in args.attack.split(",")]
-    for name in names:
-        check_choice("--attack", name, tables.ATTACKS)
-    for flag, option in (("--steps", "num_steps"), ("--restarts", "num_restarts")):
+    Args:
+        run: A run folder of `neada train`.
+        evaluated: The samples to evaluate.
+        attack: The attacks.
+        eps: Sizes of the attacks; empty: as in the training.
+        norm: Norm of the attacks; None: as in the training.
+        steps: Steps of each ascent; None: 20 for pgd, 100 for the others.
+        restarts: Random starts; None: 1 for pgd, 0 for apgd.
+        clip: Keep attacked inputs in the valid range of the data, if the training did.
+        json: Print JSON.
+        quiet: Show no progress.
+    """
+    if not attack:
+        raise ValueError("--attack requires at least one name")
+    given = {"num_steps": steps, "num_restarts": restarts}
+    options = {name: number for name, number in given.items() if number is not None}
+    for option in options:
         takers = [name for name, entry in tables.ATTACKS.items() if option in entry.options]
-        if getattr(args, flag[2:]) is not None and not set(names) & set(takers):
-            raise UsageError(f"{flag} is for {', '.join(takers)}, not for {', '.join(names)}")
-    run, batches = _open(args)
-    norm = args.norm or run.config.eval_norm
-    clip = run.config.eval_clip and not args.no_clip
-    given = {"num_steps": args.steps, "num_restarts": args.restarts}
-    options = {key: number for key, number in given.items() if number is not None}
-    results: dict[str, RobustAccuracy] = {}
+        if not set(attack) & set(takers):
+            raise ValueError(f"{option} applies to the attacks {', '.join(takers)}")
+    opened, batches = _open(run, evaluated)
+    norm = norm or opened.config.eval_norm
+    bounds = opened.data.bounds if clip and opened.config.eval_clip else None
+    results = {}
     try:
-        with (
-            progress_bar(not (args.quiet or args.json)) as show,
-            plain_warnings(),
-            refusals(vars(args)),
-        ):
-            for i, name in enumerate(names):
-                own = {key: n for key, n in options.items() if key in tables.ATTACKS[name].options}
+        with progress_bar(not (quiet or json)) as show, plain_warnings():
+            for i, name in enumerate(attack):
+                own: dict[str, Any] = {
+                    option: number
+                    for option, number in options.items()
+                    if option in tables.ATTACKS[name].options
+                }
 
                 def tell(part: float, words: str, i: int = i) -> None:
-                    show((i + part) / len(names), words)
+                    show((i + part) / len(attack), words)
 
                 results[name] = neada.attacks.robust_accuracy(
-                    run.model,
+                    opened.model,
                     batches,
                     name,
-                    args.eps or run.config.eval_eps,
+                    eps or opened.config.eval_eps,
                     norm=norm,
-                    bounds=run.data.bounds if clip else None,
+                    bounds=bounds,
                     progress=tell,
                     **own,
                 )
     except FloatingPointError as error:
-        complain(f"{error}: the run diverged, or --eps is too large")
+        complain(f"{error}: the run diverged, or eps is too large")
         return 1
-    if args.json:
-        first = next(iter(results.values()))
-        facts = {
-            "run": str(run.folder),
-            "data": run.data.name,
-            "part": args.part,
-            "norm": norm,
-            "num_samples": first.num_samples,
-            "clean": first.clean,
-            "attacked": {
-                name: {f"{eps:g}": share for eps, share in result.attacked.items()}
-                for name, result in results.items()
-            },
-        }
-        print(json.dumps(facts, indent=2))
+    first = results[attack[0]]
+    if json:
+        print_json(
+            {
+                "run": str(opened.folder),
+                "data": opened.data.name,
+                "part": evaluated.part,
+                "norm": norm,
+                "num_samples": first.num_samples,
+                "clean": first.clean,
+                "attacked": {
+                    name: {f"{size:g}": share for size, share in result.attacked.items()}
+                    for name, result in results.items()
+                },
+            }
+        )
         return 0
-    _show_attacks(args, norm, results)
-    return 0
-
-
-def _show_attacks(
-    args: argparse.Namespace, norm: str, results: "dict[str, RobustAccuracy]"
-) -> None:
-    first = next(iter(results.values()))
-    titles = ["clean", *(f"{eps:g}" for eps in first.attacked)]
-    print(f"accuracy on {first.num_samples} samples ({args.part}), {norm} attacks, in %")
-    print("  ".join(["attack  ", *(f"{title:>5}" for title in titles)]))
+    print(f"accuracy on {first.num_samples} samples ({evaluated.part}), {norm} attacks, in %")
+    print("  ".join(["attack  ", "clean", *(f"{size:5g}" for size in first.attacked)]))
     for name, result in results.items():
         shares = [result.clean, *result.attacked.values()]
         print("  ".join([f"{name:8}", *(f"{100.0 * share:5.1f}" for share in shares)]))
+    return 0
 
 
-def add_certify(parser: Parser) -> None:
-    """Fill the command `certify`."""
-    parser.description = (
-        "Bound the mean loss under every shift of the data, within their valid range, whose mean\n"
-        "squared distance is at most rho: about the samples that are looked at, and certified\n"
-        "only where the smoothness of the model is proven (linear models and smooth MLPs);\n"
-        "elsewhere it is an estimate, and says so."
-    )
-    parser.epilog = (
-        "examples:\n"
-        "  neada certify runs/synthetic --rho 0.1 --gamma 50\n"
-        "  neada certify runs/synthetic --rho 0.1 --gamma 50 --samples 1000 --json"
-    )
-    run = partial(read_path, "RUN")
-    parser.add_argument("run", type=run, metavar="RUN", help="a folder that `neada train` wrote")
-    add_flag(parser, Option("rho", "the shift", 0.1, float))
-    add_flag(parser, Option("gamma", "(default: as in the training with wrm)", None, float))
-    _add_part_options(parser)
-    add_output_options(parser)
-    parser.set_defaults(command=_certify)
+def certify(
+    run: str,
+    /,
+    *,
+    evaluated: Samples,
+    rho: float = 0.1,
+    gamma: float | None = None,
+    json: bool = False,
+) -> int:
+    """Bound the mean loss of a trained network under every shift of the samples.
 
+    The mean squared distance of the shift is at most rho. The bound is certified for linear models
+    and smooth MLPs, and estimated for other networks.
 
-def _certify(args: argparse.Namespace) -> int:
+    Args:
+        run: A run folder of `neada train`.
+        evaluated: The samples to evaluate.
+        rho: Largest mean squared distance of the shift.
+        gamma: Price per squared distance; None: as in the training with wrm.
+        json: Print JSON.
+    """
     from torch.nn.functional import cross_entropy
 
-    run, batches = _open(args)
-    gamma, trained_with = args.gamma, run.config.objective
-    if gamma is None and "gamma" not in tables.OBJECTIVES[trained_with].options:
-        raise UsageError(
-            f"the run was trained with {trained_with!r}, without a gamma: give --gamma"
-        )
-    gamma = run.config.gamma if gamma is None else gamma
-    bounds = run.data.bounds
-    with refusals(vars(args)):
-        objective = neada.robust.WRM(run.model, cross_entropy, gamma, bounds=bounds)
-        found = neada.robust.certificate(objective, batches, rho=args.rho)
-    if args.json:
-        about = {"run": str(run.folder), "data": run.data.name, "part": args.part}
-        facts = {**about, **dataclasses.asdict(found)}
-        print(json.dumps(encode(facts), indent=2))
+    opened, batches = _open(run, evaluated)
+    config, bounds = opened.config, opened.data.bounds
+    if gamma is None and config.objective != "wrm":
+        raise ValueError(f"the run was trained with {config.objective!r}: --gamma is required")
+    gamma = config.gamma if gamma is None else gamma
+    objective = neada.robust.WRM(opened.model, cross_entropy, gamma, bounds=bounds)
+    found = neada.robust.certificate(objective, batches, rho=rho)
+    if json:
+        about = {"run": str(opened.folder), "data": opened.data.name, "part": evaluated.part}
+        print_json({**about, **dataclasses.asdict(found)})
         return 0
     print(f"{found.kind}: the mean loss is at most {found.value:.4g}")
-    print(f"  for every shift of {found.num_samples} samples ({args.part}) with a mean squared")
+    print(
+        f"  for every shift of {found.num_samples} samples ({evaluated.part}) with a mean squared"
+    )
     within = "" if bounds is None else ", within the valid range of the data"
     print(f"  distance of at most rho = {found.rho:g}{within}")
-    print(f"  = {found.surrogate:.4g} (surrogate) + {found.gap:.2g} (gap) + ", end="")
-    print(f"{found.price:.4g} (gamma rho, gamma = {found.gamma:g})")
+    print(
+        f"  = {found.surrogate:.4g} (surrogate) + {found.gap:.2g} (gap) + {found.price:.4g} "
+        f"(gamma rho, gamma = {found.gamma:g})"
+    )
     print(f"  smoothness {found.smoothness:.4g}, {found.reason}")
     return 0
 
 
-def _open(args: argparse.Namespace) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
-    """The run, and the samples to look at."""
+def _open(run: str, asked: Samples) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
+    """Return the run and the batches to evaluate."""
     from neada import devices
     from neada.training.evaluation import Chunks
 
-    with plain_warnings(), refusals(vars(args)):
-        data = _own_data(args)
-        if data is not None:
+    if asked.samples is not None:
+        check_number("samples", asked.samples, above=1, strict=False, whole=True)
+    if asked.data is None and (asked.data_folder is not None or asked.data_seed is not None):
+        raise ValueError("--data-folder and --data-seed require --data")
+    with plain_warnings():
+        data = None
+        if asked.data is not None:
+            data = neada.data.load(
+                asked.data,
+                folder=asked.data_folder,
+                seed=asked.data_seed or 0,
+                download=asked.download,
+            )
             warnings.filterwarnings("ignore", message="the data are not those")
-        run = neada.training.open_run(
-            args.run, data=data, device=args.device, download=args.download
+        folder = absolute_path("the run folder", run)
+        opened = neada.training.open_run(
+            folder, data=data, device=asked.device, download=asked.download
         )
-    check_choice("--part", args.part, run.data.splits)
-    device = devices.of_module(run.model)
-    inputs, targets = (part[: args.samples].to(device) for part in run.data.splits[args.part])
-    return run, list(Chunks(inputs, targets, device))
-
-
-def _own_data(args: argparse.Namespace) -> "Dataset | None":
-    """The data that were asked for instead of those of the run."""
-    if args.data is not None:
-        seed = args.data_seed or 0
-        return neada.data.load(
-            args.data, folder=args.data_folder, seed=seed, download=args.download
-        )
-    for name in ("data_folder", "data_seed"):
-        if getattr(args, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} is for other data: add --data")
-    return None
+    check_choice("part", asked.part, opened.data.splits)
+    device = devices.of_module(opened.model)
+    inputs, targets = (part[: asked.samples].to(device) for part in opened.data.splits[asked.part])
+    return opened, list(Chunks(inputs, targets, device))

@@ -1,105 +1,71 @@
 """`neada data`."""
 
-import argparse
-import json
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import neada
 from neada import tables
-from neada.cli.arguments import (
-    DOWNLOAD,
-    Parser,
-    add_flag,
-    add_output_options,
-    output_file,
-    read_path,
-    refusals,
-)
-from neada.runs import atomic_write
-from neada.training.config import DataOptions, options_of
+from neada.cli.output import figure_path, print_json, save_figure
 
-if TYPE_CHECKING:
-    from neada.data import Dataset
-
-__all__ = ["add_data"]
+__all__ = ["data"]
 
 
-def add_data(parser: Parser) -> None:
-    """Fill the command `data`."""
-    parser.description = "Show where a data set comes from, its shapes and checksums, and draw it."
-    parser.epilog = (
-        f"data sets:\n  {', '.join(tables.DATA)}, or a file .npz with inputs and targets\n"
-        "\nexamples:\n"
-        "  neada data digits\n"
-        "  neada data digits --sheet digits.png\n"
-        "  neada data mnist --data-folder ~/mnist --json"
-    )
-    parser.add_argument("data", nargs="?", metavar="NAME", help="which one; left out, their names")
-    for option in options_of(DataOptions):
-        if option.name in ("data_folder", "data_seed"):
-            add_flag(parser, option)
-    add_flag(parser, DOWNLOAD)
-    sheet = partial(read_path, "--sheet")
-    parser.add_argument("--sheet", type=sheet, metavar="FILE", help="draw it as a PNG")
-    add_output_options(parser)
-    parser.set_defaults(command=_data)
+def data(
+    name: str | None = None,
+    /,
+    *,
+    data_folder: str | None = None,
+    data_seed: int = 0,
+    download: bool = False,
+    sheet: str | None = None,
+    json: bool = False,
+) -> int:
+    """Show the source, shapes and checksums of a data set, or list the data sets.
 
-
-def _data(args: argparse.Namespace) -> int:
-    if args.data is None:
-        print(json.dumps(list(tables.DATA)) if args.json else "\n".join(tables.DATA))
+    Args:
+        name: Data set, or the path of an .npz file; None: list the names.
+        data_folder: Folder with the files of mnist or fashion-mnist.
+        data_seed: Seed of random data and splits.
+        download: Allow downloading missing data.
+        sheet: Draw samples into this .png or .svg file.
+        json: Print JSON.
+    """
+    if name is None:
+        print_json(list(tables.DATA)) if json else print(*tables.DATA, sep="\n")
         return 0
-    if args.sheet is not None:
-        output_file(args.sheet, "--sheet", (".png",))
-    with refusals(["download"]):
-        found = neada.data.load(
-            args.data, folder=args.data_folder, seed=args.data_seed, download=args.download
-        )
-        if args.sheet is not None:
-            _draw(found, args.sheet)
-    _show(args, found)
-    return 0
-
-
-def _draw(found: "Dataset", path: Path) -> None:
-    counts = ", ".join(f"{len(inputs)} {part}" for part, (inputs, _) in found.splits.items())
-    figure = neada.plots.contact_sheet(
-        found.inputs_train.numpy(), found.targets_train.numpy(), f"{found.name}: {counts}"
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path.absolute()) as file:
-        figure.savefig(file, format="png", dpi=150)
-
-
-def _show(args: argparse.Namespace, found: "Dataset") -> None:
-    facts: dict[str, Any] = {
-        "name": found.name,
-        "description": found.description,
-        "source": found.source,
-        "shape": list(found.input_shape),
-        "bounds": None if found.bounds is None else list(found.bounds),
-        "num_classes": found.num_classes,
-        "num_groups": found.num_groups,
-        "parts": {part: len(inputs) for part, (inputs, _) in found.splits.items()},
-        "train_per_class": found.targets_train.bincount(minlength=found.num_classes).tolist(),
-        "checksums": dict(found.checksums),
-    }
-    if args.json:
-        print(json.dumps(facts, indent=2))
-        return
-    parts = ", ".join(f"{size} {part}" for part, size in facts["parts"].items())
-    limits = "any numbers" if found.bounds is None else "in [{:g}, {:g}]".format(*facts["bounds"])
+    path = None if sheet is None else figure_path("--sheet", sheet)
+    found = neada.data.load(name, folder=data_folder, seed=data_seed, download=download)
+    parts = {part: len(inputs) for part, (inputs, _) in found.splits.items()}
+    counts = ", ".join(f"{size} {part}" for part, size in parts.items())
+    if path is not None:
+        inputs, targets = found.inputs_train.numpy(), found.targets_train.numpy()
+        figure = neada.plots.contact_sheet(inputs, targets, f"{found.name}: {counts}")
+        save_figure(figure, path)
+    per_class = found.targets_train.bincount(minlength=found.num_classes).tolist()
+    if json:
+        facts: dict[str, Any] = {
+            "name": found.name,
+            "description": found.description,
+            "source": found.source,
+            "shape": list(found.input_shape),
+            "bounds": None if found.bounds is None else list(found.bounds),
+            "num_classes": found.num_classes,
+            "num_groups": found.num_groups,
+            "parts": parts,
+            "train_per_class": per_class,
+            "checksums": dict(found.checksums),
+        }
+        print_json(facts)
+        return 0
+    limits = "unbounded" if found.bounds is None else "in [{:g}, {:g}]".format(*found.bounds)
     print(f"{found.name}: {found.description}")
-    print(f"from:      {found.source}")
-    print(f"samples:   {parts}")
-    print(f"inputs:    {' x '.join(map(str, facts['shape']))}, {limits}")
-    per_class = facts["train_per_class"]
+    print(f"source:    {found.source}")
+    print(f"samples:   {counts}")
+    print(f"inputs:    {' x '.join(map(str, found.input_shape))}, {limits}")
     print(f"classes:   {found.num_classes}, {min(per_class)} to {max(per_class)} training samples")
     if found.num_groups is not None:
         print(f"groups:    {found.num_groups}")
-    for name, checksum in facts["checksums"].items():
-        print(f"sha256:    {checksum}  {name}")
-    if args.sheet is not None:
-        print(f"sheet:     {args.sheet}")
+    for file, checksum in found.checksums.items():
+        print(f"sha256:    {checksum}  {file}")
+    if path is not None:
+        print(f"sheet:     {path}")
+    return 0

@@ -90,6 +90,7 @@ def reproduce(
             of a reproduction, or is in use by another process; or there are too many jobs.
     """
     check_number("jobs", jobs, above=1, strict=False, most=_MOST_JOBS, whole=True)
+    _check_request(list(names), scale, seeds, max_calls)
     if (out / "config.json").exists():
         raise ValueError(f"{out} holds a run, not a reproduction: use another folder")
     _check_replaceable(out, names)

@@ -452,7 +452,7 @@ def _length(fields: Mapping[str, Any]) -> list[int | None]:
 def _check_same_config(run: RunFolder, fields: dict[str, Any]) -> None:
     """Raise ValueError if the run has another configuration, apart from what may change."""
     known, wanted = encode(run.config()), encode(fields)
-    for name in sorted((known.keys() | wanted.keys()) - ON_RESUME.keys()):
+    for name in sorted((known.keys() | wanted.keys()) - set(ON_RESUME)):
         if known.get(name) != wanted.get(name):
             raise ValueError(
                 f"the run in {run.path} has {name} = {known.get(name)!r}, not "
