@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
-from neada import data, distributed, models, robust, tables
+from neada import data, models, parallel, robust, tables
 from neada.stopping import FixedSteps
 
 ROWS = (1, 4, 16, 64)
@@ -110,7 +110,7 @@ _all_reduce = dist.all_reduce
 @contextlib.contextmanager
 def on_its_own() -> Iterator[None]:
     """Inside, the library does not know of the other process."""
-    with mock.patch.object(distributed, "is_active", lambda: False):
+    with mock.patch.object(parallel, "is_active", lambda: False):
         yield
 
 

@@ -174,10 +174,10 @@ def compare_the_optimizers(max_calls: int) -> None:
     print(f"\nCalls (gradients and values) to a gradient mapping of 1e-6; - is not in {max_calls},")
     print("n/a has no version for sets\n")
     heads = [problem.name for problem in tasks]
-    print(f"{'optimizer':<27}" + "".join(f"{head:>22}" for head in heads) + "  needs to know")
-    for name, make, _ in rows:
+    print(f"{'optimizer':<27}" + "".join(f"{head:>22}" for head in heads))
+    for name, _, _ in rows:
         cells = [str(column.get(name, "n/a") or "-") for column in columns]
-        print(f"{name:<27}" + "".join(f"{c:>22}" for c in cells) + f"  {make.needs_to_know}")
+        print(f"{name:<27}" + "".join(f"{c:>22}" for c in cells))
 
 
 def main() -> None:

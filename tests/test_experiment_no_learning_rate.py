@@ -35,7 +35,9 @@ def test_a_run_of_the_default_is_wrm_in_a_plain_loop(tmp_path: Path) -> None:
         model,
         nn.functional.cross_entropy,
         1.3,
-        stopping=stopping.GradientMapping(1.0) | stopping.InnerSteps(),
+        adversary=robust.Adversary(
+            stopping=stopping.GradientMapping(1.0) | stopping.InnerSteps(), max_steps=1_000_000
+        ),
         bounds=digits.bounds,
     )
     objective.max_calls = 90

@@ -12,7 +12,7 @@ POINT = torch.zeros(3, 2)
 BAD = [
     (lambda: L2Ball(-1.0), "radius"),
     (lambda: Simplex(0.0), "total"),
-    (lambda: Simplex(vector(1.0, 0.0), per_sample=True), "every"),
+    (lambda: Simplex(vector(1.0, 0.0), per_sample=True), "total"),
     (lambda: L2Ball(vector(1.0, 2.0)), "per_sample"),
     (lambda: L2Ball(torch.ones(2, 2), per_sample=True), "radius"),
     (lambda: L2Ball(1.0, center=math.nan), "center"),

@@ -273,8 +273,8 @@ def test_a_simultaneous_line_search_sees_the_point_of_its_gradient() -> None:
 
 
 REFUSED_CLOSURES = [
-    (lambda x, y: 1.0, TypeError, "return"),
-    (lambda x, y: x[:2] * y, ValueError, "value"),
+    (lambda x, y: 1.0, TypeError, "tensor"),
+    (lambda x, y: x[:2] * y, ValueError, "shape"),
     (lambda x, y: game(x, y).detach(), ValueError, "depends"),
 ]
 

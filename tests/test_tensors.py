@@ -117,17 +117,7 @@ def test_a_factor_beyond_float32_overflows_quietly() -> None:
 def test_the_overflow_of_a_norm_is_told_from_a_bad_entry() -> None:
     with pytest.raises(tensors.NonFiniteGradient, match="overflows"):
         tensors.raise_non_finite([None, torch.tensor([1e200], dtype=torch.float64)])
-    with pytest.raises(tensors.NonFiniteGradient, match="overflows"):
-        tensors.raise_non_finite([torch.tensor([1e25])], torch.float32)
+    with pytest.raises(tensors.NonFiniteGradient, match="value"):
+        tensors.raise_non_finite([torch.zeros(1)], torch.tensor(math.inf))
     with pytest.raises(FloatingPointError, match="parameter"):
         tensors.raise_non_finite([torch.zeros(1), torch.tensor([math.nan, 0.0])])
-
-
-def test_squares_that_overflow_are_searched_for_where_their_sum_does() -> None:
-    large, small = torch.tensor([[1e25, 0.0], [0.0, 1.0]]), torch.full((2, 2), 1e19)
-    tensors.check_squares([None, small])  # the sum overflows, and no square does
-    tensors.check_squares([large], norm_sq=1.0)  # nobody looks
-    tensors.check_squares([large], resting=torch.tensor([True, False]))
-    for norm_sq in (None, 1e50):
-        with pytest.raises(tensors.NonFiniteGradient, match="parameter"):
-            tensors.check_squares([small, large], norm_sq)

@@ -90,8 +90,13 @@ class Samples:
             self._y.grad = None
             backward(self._total(values), [self._y], self._grad_scaler)
         self._counters.count("y", len(self._y))
-        self._values, self._moved = values.detach(), False
-        return self._measure()
+        is_first, self._values, self._moved = len(self._values) == 0, values.detach(), False
+        measured = self._measure()
+        # An optimizer that keeps its best point goes back there from a value that is not finite.
+        keeps_best = isinstance(self._optimizer, SPG) and self._optimizer.keeps_best
+        if is_first or not keeps_best:
+            self._finite &= all_finite(self._values)
+        return measured
 
     def _measure(self) -> Scalar:
         gradient, region = self._y.grad, self._region
@@ -125,8 +130,7 @@ class Samples:
     def agree_to_stop(self, done: bool) -> bool:
         """Whether all ranks are done; raises on all of them if one has NaN or Inf."""
         left = float(not (done or self._all_left)) if self._finite else math.nan
-        if self.rows_leave:  # otherwise all ranks have the same number
-            left = parallel.agree(left)
+        left = parallel.agree(left)
         if math.isnan(left):
             tensors.raise_non_finite([self._y.grad], self._values)
         self._all_done = left == 0.0
