@@ -44,20 +44,6 @@ class Slab(neada.sets.Set):
     def _contains(self, tensors, tol):
         return abs(self._mean(tensors)) <= self.width + (tol or self._rounding(tensors))
 
-    def _sample(self, like, generator):
-        drawn = [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in like]
-        self._project_(drawn)
-        return drawn
-
-    def _diameter(self, like):
-        return math.inf
-
-    def _mapping(self, tensors, gradients):
-        return self._mapping_by_projection(tensors, gradients)
-
-    def _check_fit(self, tensors):
-        pass
-
 
 check_set(Slab(0.5), shape=(4, 3))
 
