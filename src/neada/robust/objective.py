@@ -356,6 +356,11 @@ class InputObjective(Counted, ABC):
     def _keep(self, ids: Tensor | None, delta: Tensor) -> None:
         """Keep perturbations by id, those of all ranks on every rank."""
         if self._kept is not None and ids is not None:
+            if parallel.sample_share(len(delta)) != 1.0:
+                raise ValueError(
+                    "kept perturbations need equally many samples on every rank: use "
+                    "drop_last=True, or a DistributedSampler"
+                )
             places = parallel.gather_rows(torch.as_tensor(ids).long().cpu()).cpu()
             self._kept = _grown(self._kept, int(places.max()) + 1)
             self._kept[places] = parallel.gather_rows(delta.detach()).to(self._kept)
