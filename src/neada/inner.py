@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from neada import parallel, tensors
+from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.optim.base import Keep, PlayerOptimizer
 from neada.optim.spectral import SPG
@@ -459,14 +459,15 @@ def backward(
     inputs: list[Tensor],
     scaler: torch.amp.GradScaler | None = None,
     keep_graph: bool = False,
+    sharded: bool = False,
 ) -> None:
     """Put the gradient of some tensors in `.grad`, which is None before, and of no others.
 
-    Where there is a scaler, the gradient is unscaled before anybody looks at it.
+    With a scaler the gradient is unscaled. With `sharded` parameters all leaves get a gradient.
     """
     scaled = total if scaler is None else scaler.scale(total)
-    # The leaves of a sharded network are its gathered parameters, which nobody else knows.
-    leaves = None if parallel.any_shard(inputs) else inputs
+    # The leaves of a sharded network are its gathered parameters, which are not among the inputs.
+    leaves = None if sharded else inputs
     try:
         torch.autograd.backward(scaled, inputs=leaves, retain_graph=keep_graph)
     except RuntimeError as error:

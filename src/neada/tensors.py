@@ -253,14 +253,13 @@ def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         torch._foreach_copy_(list(targets), list(sources))
 
 
-def drop_cached_casts() -> None:
-    """Clear the cache of `torch.autocast`; call it before an evaluation and after a move.
+drop_cached_casts = torch.clear_autocast_cache
+"""Clear the cache of `torch.autocast`; call it before an evaluation and after a move.
 
-    The cache maps each leaf that requires a gradient to its half-precision copy until the outermost
-    region ends. A leaf that is modified in place would be evaluated at its old content. The call
-    takes 0.1 microseconds if the cache is empty.
-    """
-    torch.clear_autocast_cache()
+The cache maps each leaf that requires a gradient to its half-precision copy until the outermost
+region ends. A leaf that is modified in place would be evaluated at its old content. The call takes
+0.1 microseconds if the cache is empty.
+"""
 
 
 def add_scaled_(targets: Sequence[Tensor], tensors: Sequence[Tensor], scale: Scalar) -> None:

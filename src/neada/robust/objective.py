@@ -141,7 +141,8 @@ class InputObjective(Counted, ABC):
         mean = parallel.agree(loss.item(), weight=len(inputs))
         check_finite_loss(mean)
         x_optimizer.zero_grad()
-        backward(_shared(loss, worst), params, self.grad_scaler)
+        sharded = parallel.any_shard(params)
+        backward(_shared(loss, worst), params, self.grad_scaler, sharded=sharded)
         if parallel.unwrapped(self.model) is self.model:  # no wrapper has averaged them
             parallel.average_gradients_(params)
         self.counters.count("x", len(inputs))

@@ -11,7 +11,7 @@ from torch import Tensor
 from neada import parallel, tensors
 from neada.checks import check_flags, check_origin
 from neada.inner import Counted, Counters, Player, backward
-from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, negate, where
+from neada.scalars import Flag, Scalar, any_true, negate, where
 from neada.sets import Set
 
 __all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
@@ -103,6 +103,7 @@ class Stepper(Counted, ABC):
         self._take_groups("x", x_groups)
         self._take_groups("y", y_groups)
         self.rowwise = rowwise
+        self._sharded = parallel.any_shard(self._players["x"] + self._players["y"])
         for name, params in self._players.items():
             if not params:
                 raise ValueError(f"the {name} player has no parameters")
@@ -284,7 +285,7 @@ class Stepper(Counted, ABC):
         if not inputs:
             raise ValueError("a player has no tensor that requires a gradient: unfreeze one")
         total = value if value.dim() == 0 else value.sum()
-        backward(total, inputs, self.grad_scaler, keep_graph)
+        backward(total, inputs, self.grad_scaler, keep_graph, self._sharded)
 
     def _count(self, player: Player) -> None:
         self.counters.count(player, self._batch_size)
@@ -295,8 +296,9 @@ class Stepper(Counted, ABC):
         """Check value and gradient, and compute the norms of the gradient and of its mapping."""
         grad_sq = self._norm(self._grads(player))
         largest = torch.finfo(self._players[player][0].dtype).max
-        finite = (grad_sq <= largest) & is_finite(value if self.rowwise else value.item())
-        if not all_true(finite):
+        found = value.isfinite() & (grad_sq <= largest)
+        finite: Flag = found if self.rowwise else bool(found)
+        if not bool(found.all()):
             self._rest_not_finite(player, value, negate(finite))
         if not self._has_set[player]:
             return Evaluation(value, grad_sq, grad_sq)
@@ -324,7 +326,7 @@ class Stepper(Counted, ABC):
         return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
     def _norm(self, direction: list[Tensor]) -> Scalar:
-        if parallel.any_shard(direction):
+        if self._sharded:
             return parallel.squared_norm_of_shards(direction)
         return tensors.squared_norm(direction, self.rowwise)
 
