@@ -263,7 +263,7 @@ def test_only_the_first_rank_prints_usage_errors(
         assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_has_the_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tyro-write-completion", shell, "-"]) == 0
     script = capsys.readouterr().out
