@@ -285,7 +285,8 @@ class Stepper(Counted, ABC):
         if not inputs:
             raise ValueError("a player has no tensor that requires a gradient: unfreeze one")
         total = value if value.dim() == 0 else value.sum()
-        backward(total, inputs, self.grad_scaler, keep_graph, self._sharded)
+        sharded = self._sharded and parallel.any_shard(inputs)
+        backward(total, inputs, self.grad_scaler, keep_graph, sharded)
 
     def _count(self, player: Player) -> None:
         self.counters.count(player, self._batch_size)
@@ -326,7 +327,7 @@ class Stepper(Counted, ABC):
         return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
     def _norm(self, direction: list[Tensor]) -> Scalar:
-        if self._sharded:
+        if self._sharded and parallel.any_shard(direction):
             return parallel.squared_norm_of_shards(direction)
         return tensors.squared_norm(direction, self.rowwise)
 
