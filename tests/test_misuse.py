@@ -39,7 +39,7 @@ def step_with_backward() -> None:
 
 def step_with_two_closures() -> None:
     stepper, closure = game()
-    stepper.step(closure, closure)  # type: ignore[arg-type]
+    stepper.step(closure, closure)
 
 
 def wrm(**options: Any) -> robust.WRM:
@@ -48,32 +48,32 @@ def wrm(**options: Any) -> robust.WRM:
 
 BATCH = (torch.zeros(2, 2), torch.zeros(2, dtype=torch.long))
 MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
-    "tensors to NeAda": (lambda: neada.NeAda([leaf()], [leaf()]), TypeError, "optimizer"),  # type: ignore
+    "tensors to NeAda": (lambda: neada.NeAda([leaf()], [leaf()]), TypeError, "optimizer"),
     "modules to NeAda": (
         lambda: neada.NeAda(nn.Linear(1, 1), nn.Linear(1, 1)),
         TypeError,
         "optimizer",
-    ),  # type: ignore
-    "y tensor to NeAda": (lambda: neada.NeAda(sgd([leaf()]), [leaf()]), TypeError, "optimizer"),  # type: ignore
+    ),
+    "y tensor to NeAda": (lambda: neada.NeAda(sgd([leaf()]), [leaf()]), TypeError, "optimizer"),
     "y module to NeAda": (
         lambda: neada.NeAda(sgd([leaf()]), nn.Linear(1, 1)),
         TypeError,
         "optimizer",
-    ),  # type: ignore
+    ),
     "module to TiAda": (
         lambda: neada.TiAda(nn.Sequential(nn.Linear(1, 1)), [leaf()]),
         TypeError,
         "parameters",
-    ),  # type: ignore
+    ),
     "backward in the closure": (step_with_backward, ValueError, "backward"),
     "two closures": (step_with_two_closures, TypeError, "one closure"),
-    "integer hidden": (lambda: neada.models.mlp((2,), 2, hidden=8), TypeError, "hidden"),  # type: ignore
+    "integer hidden": (lambda: neada.models.mlp((2,), 2, hidden=8), TypeError, "hidden"),
     "integer hidden by name": (
         lambda: neada.models.make("mlp", (2,), 2, hidden=8),
         TypeError,
         "hidden",
-    ),  # type: ignore
-    "rule for an adversary": (lambda: robust.Adversary(stopping=7), TypeError, "stopping"),  # type: ignore
+    ),
+    "rule for an adversary": (lambda: robust.Adversary(stopping=7), TypeError, "stopping"),
     "rule with the x gradient": (
         lambda: robust.Adversary(stopping=RelativeAccuracy(0.5)),
         ValueError,
@@ -83,7 +83,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: robust.Adversary(optimizer=sgd([leaf()])),
         TypeError,
         "function",
-    ),  # type: ignore
+    ),
     "batch gradient per sample": (
         lambda: robust.Adversary(per_sample=True, measure="batch"),
         ValueError,

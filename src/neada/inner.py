@@ -101,7 +101,7 @@ class Counters:
 
 
 class _Count:
-    """A counter shown as an attribute of whoever owns the counters."""
+    """A counter as an attribute of the object that owns the counters."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -74,7 +74,7 @@ def _log(clock: Callable[[], float]) -> Callable[[float, str], None]:
         now = clock()
         if now - last >= _LOG_SECONDS:
             last = now
-            with contextlib.suppress(OSError):  # nobody reads stderr any more
+            with contextlib.suppress(OSError):  # stderr is closed
                 sys.stderr.write(f"neada: {now - started:.0f} s, {part:.0%} done, {words}\n")
                 sys.stderr.flush()
 
