@@ -1,10 +1,14 @@
-"""One torch thread per test process, and signals as in a terminal."""
+"""One torch thread per test process, no time limits, and signals as in a terminal."""
 
 import signal
 
 import torch
+from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+# How long an example takes depends on the load of the machine, not on the code.
+settings.register_profile("neada", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("neada")
 # A background job of a shell ignores Ctrl-C, and so would every process that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
