@@ -123,8 +123,7 @@ def results(
         model, inputs, targets = trained(name, runs, quick)
         found[name] = {}
         for way in ways:
-            if sys.stderr.isatty():
-                print(f"\r{name}: {way:20}", end="", file=sys.stderr)
+            pages.progress(f"{name}: {way}")
             kept = None
             if runs is not None:
                 kept = runs / f"attacks_race_{slug(name)}_{slug(way)}_{num_images}.json"
@@ -226,7 +225,7 @@ def render(record: pages.Record) -> str:
             f"AutoAttack has them: {last[THEIRS].seconds / last[ALL_QUERIES].seconds:.2f}.",
         ]
     if record.numbers["quick"]:
-        lines.append("A quick run: 3 steps, 5 queries; the numbers mean nothing.")
+        lines.append("A quick run: 3 steps, 5 queries; the numbers are not meaningful.")
     return "\n".join(lines) + "\n"
 
 
@@ -241,8 +240,6 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, help="keep networks and measurements there")
     parser.add_argument("--quick", action="store_true", help="a few images, a few steps")
     arguments = pages.parse(parser)
-    if arguments.images < 1:
-        parser.error("--images must be at least 1")
     if unknown := set((arguments.models or "").split(";")) - {"", *MODELS}:
         parser.error(f"--models: there is no {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)

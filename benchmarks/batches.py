@@ -9,7 +9,6 @@ shuffles, and yields inputs, targets and indices. An epoch of `Batches` includes
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -83,10 +82,7 @@ def timed(size: Size, rounds: int) -> tuple[float, dict[str, float]]:
             spent = seconds(epoch())
             if done > 0:  # the first round warms up
                 times[name].append(spent)
-        if sys.stderr.isatty():
-            print(f"\r{size.name}: round {done} of {rounds}", end="", file=sys.stderr)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        pages.progress(f"{size.name}: round {done} of {rounds}")
     own = times.pop("Batches")
     ratios = {
         name: statistics.median(other / mine for other, mine in zip(spent, own, strict=True))
@@ -154,8 +150,6 @@ def main() -> None:
         "--quick", action="store_true", help="one round of a tenth, to see that it runs"
     )
     arguments = pages.parse(parser)
-    if arguments.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {arguments.rounds}")
     pages.publish(BENCHMARK, arguments)
 
 

@@ -6,7 +6,6 @@ Rows of other packages that are not installed say so.
 """
 
 import argparse
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -198,8 +197,7 @@ def compared(name: str, num_splits: int) -> list[dict[str, Any]]:
             seconds = time.perf_counter() - started
             row["splits"].append([*judge(model.eval(), test, held), seconds])
         rows.append(row)
-        if sys.stderr.isatty():
-            sys.stderr.write(f"{name}: {label}\n")
+        pages.progress(f"{name}: {label}")
     return rows
 
 

@@ -6,13 +6,13 @@ rounds of the ratio of two times taken one right after the other, in one thread.
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from nested_scipy import nested_calls
+from pages import progress
 from torch import Tensor, nn
 
 import neada
@@ -23,11 +23,6 @@ INNER_STEPS = 10
 SMALL = 5  # dimensions of a player
 MOST_ROWS, MOST_PER_CALL, MOST_OVERHEAD = 5.0, 1.5, 1.10
 ADAM, WITH_NORMS = "torch.optim.Adam", "with norms"
-
-
-def progress(words: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{words:<70}", end="", file=sys.stderr)
 
 
 def seconds(function: Callable[[], Any], repeats: int = 1) -> float:

@@ -11,7 +11,6 @@ measured.
 import argparse
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -112,10 +111,7 @@ def timed(size: Size, rounds: int) -> tuple[dict[str, float], dict[str, dict[str
             for other, spent in times.items():
                 base[other].append(spent)
                 ratios[name][other].append(own / spent)
-        if sys.stderr.isatty():
-            print(f"\r{size}: round {done + 1} of {rounds}", end="", file=sys.stderr)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        pages.progress(f"{size}: round {done + 1} of {rounds}")
     medians = {
         name: {other: statistics.median(values) for other, values in row.items()}
         for name, row in ratios.items()
@@ -224,8 +220,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
     arguments = pages.parse(parser)
-    if arguments.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {arguments.rounds}")
     pages.publish(BENCHMARK, arguments)
 
 

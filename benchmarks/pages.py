@@ -117,7 +117,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     if getattr(arguments, "quick", False) and arguments.write == ROOT:
-        parser.error("--quick measures nothing to keep: give --write a folder")
+        parser.error("--quick must not replace the published numbers: give --write a folder")
     return arguments
 
 
@@ -128,6 +128,7 @@ def publish(benchmark: Benchmark, arguments: argparse.Namespace) -> Record:
     file = results / f"{benchmark.name}.json"
     is_known = arguments.render
     record = read(file) if is_known else described(benchmark, benchmark.measure(arguments))
+    progress("")
     text = benchmark.render(record)
     print(text)
     if folder is None:
@@ -153,6 +154,12 @@ def described(benchmark: Benchmark, numbers: dict[str, Any]) -> Record:
         machine(),
         numbers,
     )
+
+
+def progress(words: str) -> None:
+    """Show how far the measurement is, where a terminal is attached."""
+    if sys.stderr.isatty():
+        print(f"\r{words:<70}", end="", file=sys.stderr)
 
 
 def machine() -> str:

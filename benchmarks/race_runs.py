@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import functools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -412,7 +411,7 @@ def all_curves(
     curves: Curves = {name: [] for name in CONTESTANTS}
     for seed in range(seeds):
         for name, found in curves.items():
-            progress(f"{task.data}: seed {seed + 1} of {seeds}, {name}")
+            pages.progress(f"{task.data}: seed {seed + 1} of {seeds}, {name}")
             if not (task.has_slow_files and name in SLOW):
                 if not (kept_only and missing(folder, task, name, seed)):
                     found.append(run_into(folder, task, name, seed))
@@ -427,8 +426,3 @@ def missing(folder: Path | None, task: Task, name: str, seed: int) -> bool:
     """Whether a run is not finished in the folder."""
     path = None if folder is None else file_of(folder, task, name, seed)
     return path is None or not path.exists() or not is_finished(task, read(path, task))
-
-
-def progress(words: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{words:<70}", end="", file=sys.stderr)

@@ -152,7 +152,7 @@ def inner_steps(norm: Norm, rounds: int, num_steps: int) -> list[dict[str, Any]]
                     raise SystemExit(f"{name} ({norm}) reaches {reached[name]}, not {reached}")
             else:
                 times[name].append(seconds)
-        progress(f"inner steps, {norm}: round {done} of {rounds}")
+        pages.progress(f"inner steps, {norm}: round {done} of {rounds}")
     ratios = {
         name: statistics.median(a / b for a, b in zip(times[PLAIN], spent, strict=True))
         for name, spent in times.items()
@@ -202,7 +202,7 @@ def peaks(norm: Norm, rounds: int) -> dict[str, float]:
             command = [sys.executable, __file__, "--side", name, "--norm", norm]
             result = subprocess.run(command, capture_output=True, text=True, check=True)
             seen.append(float(result.stdout))
-        progress(f"memory, {norm}: round {done + 1} of {rounds}")
+        pages.progress(f"memory, {norm}: round {done + 1} of {rounds}")
     return {name: statistics.median(seen) for name, seen in found.items()}
 
 
@@ -258,7 +258,7 @@ def arrivals(seeds: int, target: float) -> list[dict[str, Any]]:
     for seed in range(seeds):
         for name, (per_sample, warm) in VARIANTS.items():
             found[name].append(train_to(target, per_sample, warm, seed))
-            progress(f"training: seed {seed + 1} of {seeds}, {name}")
+            pages.progress(f"training: seed {seed + 1} of {seeds}, {name}")
     first, *_ = found.values()
     rows = []
     for name, own in found.items():
@@ -272,11 +272,6 @@ def arrivals(seeds: int, target: float) -> list[dict[str, Any]]:
 
 
 # The page.
-
-
-def progress(words: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{words:<70}", end="", file=sys.stderr)
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -295,7 +290,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "peaks": {norm: peaks(norm, min(rounds, 3)) for norm in NORMS},
         "training": arrivals(seeds, target),
     }
-    progress("")
     return numbers
 
 
@@ -390,8 +384,6 @@ def main() -> None:
     if arguments.side is not None:
         report_peak(arguments.side, arguments.norm)
         return
-    if arguments.rounds < 1 or arguments.seeds < 1:
-        parser.error("--rounds and --seeds must be at least 1")
     pages.publish(BENCHMARK, arguments)
 
 

@@ -10,7 +10,6 @@ and not trained again. The table stands between two marks of `docs/robustness.md
 import argparse
 import os
 import re
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -52,7 +51,7 @@ def row(name: str, folder: Path, quick: bool) -> dict[str, Any]:
     length = {"max_calls": 40} if quick else {"epochs": EPOCHS[data]}
     config = TrainConfig(**options, **length, eval_eps=(EPS,))
     place = folder / name.replace(", ", "-")
-    say(f"{name}: training")
+    pages.progress(f"{name}: training")
     train(config, place, resume=True)
     run = open_run(place)
     num_samples = 20 if quick else SAMPLES[data]
@@ -68,7 +67,7 @@ def row(name: str, folder: Path, quick: bool) -> dict[str, Any]:
                 attack,
                 EPS,
                 bounds=run.data.bounds,
-                progress=lambda part, words: say(f"{name}: {words} {100 * part:.0f} %"),
+                progress=lambda part, words: pages.progress(f"{name}: {words} {100 * part:.0f} %"),
                 **more,
             )
         warned = warned or any("gradient" in str(warning.message) for warning in caught)
@@ -156,11 +155,6 @@ def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
 
 
 BENCHMARK = pages.Benchmark("robustness", "robustness.md", measure, render, headlines, is_part=True)
-
-
-def say(words: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{words:<70}", end="", file=sys.stderr)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""What it costs that a step is taken whole or not at all: step times of two source trees.
+"""Compare the times of steps in two source trees.
 
     python benchmarks/step_cost.py --before ../other-tree/src
 
-One process for each tree, which take turns; the ratio is that of the medians over all rounds.
+One process per tree; they take turns. The ratio is the median of the ratios within a round.
 """
 
 import argparse
@@ -32,14 +32,14 @@ def vector_game() -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
 
 
 def nested() -> Callable[[], object]:
-    """NeAda with its usual parts on a vector problem."""
+    """NeAda with its default optimizers on a vector problem."""
     x, y, value = vector_game()
     stepper = steppers.NeAda(optim.GeneralizedAdaGrad([x]), optim.AdGD([y], maximize=True))
     return lambda: stepper.step(value)
 
 
 def alternating() -> Callable[[], object]:
-    """Alternating Adam on a vector problem: the first player is copied."""
+    """Alternating Adam on a vector problem."""
     x, y, value = vector_game()
     adam = torch.optim.Adam
     stepper = steppers.Alternating(adam([x], 1e-3), adam([y], 1e-3, maximize=True))
@@ -47,7 +47,7 @@ def alternating() -> Callable[[], object]:
 
 
 def simultaneous() -> Callable[[], object]:
-    """Simultaneous Adam on a vector problem: nothing is copied."""
+    """Simultaneous Adam on a vector problem."""
     x, y, value = vector_game()
     adam = torch.optim.Adam
     stepper = steppers.Simultaneous(adam([x], 1e-3), adam([y], 1e-3, maximize=True))
