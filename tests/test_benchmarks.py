@@ -20,11 +20,10 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def quick_numbers(script: str, folder: Path, *arguments: str) -> Any:
-    """Run a script that writes its page, and make the page again from its numbers."""
-    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--write", str(folder)]
-    first = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
-    again = subprocess.run([*command, "--render"], capture_output=True, text=True, check=True)
-    assert again.stdout == first.stdout
+    """The numbers that a script measures and writes together with its page."""
+    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--write", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return json.loads((folder / f"{script}.json").read_text(encoding="utf-8"))["numbers"]
 
 
