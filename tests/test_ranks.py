@@ -139,7 +139,7 @@ SEARCHES: dict[str, Any] = {
         )
     ),
 }
-SHARDED = ("WRM", "WRM, together", "TRADES", "adversarial", "group, kl", "NeAda", "TiAda")
+SHARDED = ("WRM", "TRADES", "adversarial", "group, kl", "NeAda", "TiAda")
 CASES = [
     *((game, kind) for game in (*GAMES, *SEARCHES) for kind in ("plain", "ddp")),
     *((game, "fsdp, freed") for game in SHARDED),
