@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 # One torch thread per worker: two workers on two cores are faster than two threads each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# A file is one worker's: what its tests share is made once. In their order, so that the long ones
-# are not the last.
+# One worker runs all tests of a file, because they share fixtures. In the order of conftest.py:
+# long files first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-slow lint docs dist bench clean
