@@ -114,9 +114,9 @@ def test_file_in_place_of_a_folder(
 
 def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = run_cli("reproduce", "quadratic", "--out", str(out), "--jobs", "1")
+    result = run_cli("reproduce", "quadratic", "--out", str(out), "--jobs", "1", "--quiet")
     assert result.returncode == 0, result.stderr
-    assert result.stderr == ""  # no bar where there is no terminal
+    assert result.stderr == ""
     assert "claims hold" in result.stdout
     assert f"report: {out / 'report.html'}" in result.stdout
     for name in ("figure.png", "figure.svg"):
@@ -165,36 +165,45 @@ def test_a_broken_run_is_exit_code_1(
     assert "no luck" in errors
 
 
-def alive_in_group(group: int) -> bool:
-    listing = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True).stdout
-    found = [line.split() for line in listing.splitlines()]
-    return any(int(pgid) == group and not stat.startswith("Z") for pgid, stat in found)
+# Workers import the script too: the first run finishes, and the others wait for the signal.
+BLOCKING = """
+import sys, threading
+from neada import experiments
+from neada.cli import main
+
+module = experiments.make("mccormick")
+run, first = module.run, module.configs("quick")[0]
+
+def run_the_first(config, *rest):
+    if config != first:
+        threading.Event().wait()
+    run(config, *rest)
+
+module.run = run_the_first
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, number: signal.Signals) -> None:
-    out = tmp_path / "out"
+    script, out = tmp_path / "blocking.py", tmp_path / "out"
+    script.write_text(BLOCKING)
     process = subprocess.Popen(
-        [sys.executable, "-m", "neada", "reproduce", "mccormick", "--out", str(out), "--jobs", "2"],
-        stdout=subprocess.PIPE,
+        [sys.executable, script, "reproduce", "mccormick", "--out", out, "--jobs", "2", "--quiet"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
     while not list(out.glob("mccormick/runs/*/result.json")):
-        assert time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.05)
     # Ctrl-C reaches the whole group of processes, `kill` only the one that was named.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate()  # ends when no worker has the pipe open
     assert process.returncode == 130
     assert errors.count("\n") == 1 and "interrupted" in errors
-    while alive_in_group(process.pid):
-        assert time.monotonic() < deadline, "a worker is left"
-        time.sleep(0.05)
-    finished = len(list(out.glob("mccormick/runs/*/result.json")))
-    assert 1 <= finished < len(experiments.make("mccormick").configs("quick"))
+    assert len(list(out.glob("mccormick/runs/*/result.json"))) == 1
 
 
 def test_solve_says_whether_it_solved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

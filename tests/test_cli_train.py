@@ -1,16 +1,19 @@
 """`neada train`, `attack`, `certify` and `data` as people type them."""
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from neada.cli import main
 
@@ -57,22 +60,21 @@ def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     assert last["calls"] == 150 and round(100 * last["test_clean"], 1) == clean
 
 
-def test_a_terminated_training_exits_130_and_goes_on(tmp_path: Path) -> None:
-    arguments = [*SYNTHETIC, "--max-calls", "1500", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(
-        command(*arguments, "--checkpoint-seconds", "0.01"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate()
-    assert process.returncode == 130
+def test_a_terminated_training_exits_130_and_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    num_steps = itertools.count(1)
+
+    def terminate(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if next(num_steps) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    hook = register_optimizer_step_post_hook(terminate)
+    try:
+        assert main([*SYNTHETIC, "--out", str(tmp_path / "run"), "--quiet"]) == 130
+    finally:
+        hook.remove()
+    errors = capsys.readouterr().err
     assert errors.count("\n") == 1 and "resume" in errors
     assert not (tmp_path / "run" / "result.json").exists()
     # The saved configuration provides the defaults; other values are errors.

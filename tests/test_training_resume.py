@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import itertools
 import json
 import math
 import os
@@ -9,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,66 +193,78 @@ def test_a_signal_stops_an_evaluation(tmp_path: Path) -> None:
     assert resumed == trained(BASE, None, model=network())
 
 
-# Kills: children of a process that has imported torch, so that a kill costs little time.
+# Kills. Each child sends SIGKILL to itself at a given moment; it is forked by a process that has
+# imported torch, so that a kill costs little time.
 
-KILLS = """
-import os, random, signal, sys, time
-from pathlib import Path
-from tests.test_training_resume import BASE, KINDS, data, dataclasses, model, train
+MOMENTS = {
+    "before the first checkpoint is renamed": (os, "replace", "before", 4),
+    "after a step": (torch.optim.Adam, "step", "after", 3),
+    "while tensors are written": (os, "fsync", "before", 6),
+    "between tensors and JSON": (os, "replace", "after", 8),
+    "while old files are removed": (Path, "unlink", "after", 5),
+    "while rows are written": (RunFolder, "append", "after", 2),
+}
 
-folder, kind, num_kills = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-draw = random.Random(0)
-config = dataclasses.replace(BASE, max_calls=400, eval_every=100, **KINDS[kind])
-train(dataclasses.replace(config, max_calls=4), data=data(), model=model())
 
-def start(name):
+def kill_at(owner: Any, name: str, when: str, count: int) -> None:
+    """Let this process kill itself before or after a number of calls of a function."""
+    function, num_calls = getattr(owner, name), itertools.count(1)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        is_last = next(num_calls) == count
+        if is_last and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = function(*args, **kwargs)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    setattr(owner, name, called)
+
+
+def run_in_child(moment: str | None, config: TrainConfig, folder: Path) -> int:
+    """Resume the run in a child process and return its exit code."""
     child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        train(config, folder / name, resume=True, model=model(), data=data(),
-              checkpoint_seconds=0.02)
-        code = 0
-    finally:
-        os._exit(code)
-
-def ended(child):
+    if child == 0:
+        code = 1
+        try:
+            if moment is not None:
+                kill_at(*MOMENTS[moment])
+            given = {"model": model(), "data": data()}
+            train(config, folder, resume=True, checkpoint_seconds=1e-9, **given)
+            code = 0
+        finally:
+            os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-began = time.perf_counter()
-assert ended(start("whole")) == 0
-duration = time.perf_counter() - began
-num_killed = 0
-for _ in range(num_kills):
-    child = start("killed")
-    time.sleep(draw.uniform(0.0, 2.0 * duration / num_kills))
-    os.kill(child, signal.SIGKILL)
-    num_killed += ended(child) == -signal.SIGKILL
-assert ended(start("killed")) == 0
-print(num_killed)
-"""
+
+def kill_runs(folder: Path) -> None:
+    for kind in ("wrm, kept", "trades"):
+        config = dataclasses.replace(BASE, max_calls=90, **KINDS[kind])
+        train(dataclasses.replace(config, max_calls=4), model=model(), data=data())  # imports
+        assert run_in_child(None, config, folder / kind / "whole") == 0
+        for moment in MOMENTS:
+            code = run_in_child(moment, config, folder / kind / "killed")
+            assert code == -signal.SIGKILL, (moment, code)
+        assert run_in_child(None, config, folder / kind / "killed") == 0
 
 
-@pytest.mark.parametrize("kind", ["wrm, kept", "trades"])
-def test_kills_change_nothing(tmp_path: Path, kind: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLS, str(tmp_path), kind, "6"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+def test_kills_change_nothing(tmp_path: Path) -> None:
+    module = "import sys, pathlib, tests.test_training_resume as module"
+    subprocess.run(
+        [sys.executable, "-c", f"{module}; module.kill_runs(pathlib.Path(sys.argv[1]))", tmp_path],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # a fork with threads could hang
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 2
-    whole, killed = (RunFolder(tmp_path / name) for name in ("whole", "killed"))
-    rows = [[{**row, "seconds": 0.0} for row in run.rows()] for run in (whole, killed)]
-    assert len(rows[0]) > 20 and rows[0] == rows[1]
-    states = [next(run.checkpoints()).state for run in (whole, killed)]
-    for name in ("model", "game", "rng"):
-        assert repr(states[0][name]) == repr(states[1][name])
-    assert not list(killed.path.rglob("*.neada-tmp"))
-    assert len(list(killed.path.glob("checkpoint/*"))) == 4
+    for kind in ("wrm, kept", "trades"):
+        whole, killed = (RunFolder(tmp_path / kind / name) for name in ("whole", "killed"))
+        rows = [[{**row, "seconds": 0.0} for row in run.rows()] for run in (whole, killed)]
+        assert len(rows[0]) > 10 and rows[0] == rows[1]
+        states = [next(run.checkpoints()).state for run in (whole, killed)]
+        for name in ("model", "game", "rng"):
+            assert repr(states[0][name]) == repr(states[1][name])
+        assert not list(killed.path.rglob("*.neada-tmp"))
+        assert len(list(killed.path.glob("checkpoint/*"))) == 4
 
 
 # Damage.
@@ -458,7 +470,7 @@ def network(kind: str) -> nn.Module:
 
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
-    timeout = datetime.timedelta(seconds=120)
+    timeout = datetime.timedelta(minutes=10)
     place = f"file://{folder}/meeting"
     dist.init_process_group("gloo", place, rank=rank, world_size=2, timeout=timeout)
     found = {}
@@ -544,30 +556,45 @@ def test_a_restart_resumes_what_its_launch_began(
     assert (out / "metrics.jsonl").read_bytes() != before
 
 
+# Rank 1 leaves a note and kills itself after the eighth step of the model, unless it is a restart.
+KILLED_ONCE = """
+import itertools, os, signal, sys
+from torch.optim import Adam
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from neada.cli import main
+
+steps = itertools.count(1)
+
+def kill(optimizer, args, kwargs):
+    if isinstance(optimizer, Adam) and next(steps) == 8:
+        open("note", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    register_optimizer_step_post_hook(kill)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.slow
 def test_torchrun_restarts_a_killed_rank_and_the_run_resumes(tmp_path: Path) -> None:
-    line = "--data synthetic --epochs 15 --max-calls 100000 --batch-size 500 --eval-samples 100"
-    line += " --quiet --warm-start memory --checkpoint-seconds 0.2"
-
-    def command(out: str) -> list[str]:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        launch += ["--nproc-per-node", "2", "--max-restarts", "1"]
-        return [*launch, "-m", "neada", "train", *line.split(), "--out", out]
-
-    quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command("whole"), cwd=tmp_path, env=quiet, check=True, capture_output=True)
-    process = subprocess.Popen(
-        command("killed"), cwd=tmp_path, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    while not list(tmp_path.glob("killed/checkpoint/*.json")) and process.poll() is None:
-        time.sleep(0.02)
-    children = ["pgrep", "-P", str(process.pid)]
-    workers = subprocess.run(children, capture_output=True, text=True, check=True).stdout.split()
-    os.kill(int(workers[-1]), signal.SIGKILL)
-    words = process.communicate(timeout=120)[0].decode()
-    assert process.returncode == 0, words
+    line = "train --data synthetic --epochs 3 --max-calls 100000 --batch-size 1000 --quiet"
+    line += " --eval-samples 100 --warm-start memory --checkpoint-seconds 1e-9 --out"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    launch += ["--nproc-per-node", "2", "--max-restarts", "1"]
+    script = tmp_path / "killed_once.py"
+    script.write_text(KILLED_ONCE)
+    for name, program in (("whole", ["-m", "neada"]), ("killed", [str(script)])):
+        subprocess.run(
+            [*launch, *program, *line.split(), name],
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=True,
+            capture_output=True,
+        )
     rows = [
         [{**row, "seconds": 0.0} for row in RunFolder(tmp_path / name).rows()]
         for name in ("whole", "killed")
     ]
     assert rows[0] == rows[1]
+    assert (tmp_path / "note").exists()
