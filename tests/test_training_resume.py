@@ -1,9 +1,7 @@
 """Resuming a training run: bit for bit, after kills and damage, to another length, on ranks."""
 
 import dataclasses
-import datetime
 import itertools
-import json
 import math
 import os
 import shutil
@@ -16,8 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 from neada.cli import main
@@ -34,7 +30,7 @@ BASE = TrainConfig(
     eval_samples=9,
 )
 KINDS: dict[str, dict[str, Any]] = {
-    "wrm": {"attack": "pgd"},
+    "wrm": {},
     "wrm, batch statistics": {"batch_norm": "batch", "dropout": "on"},
     "wrm, per sample": {"per_sample": True},
     "wrm, kept": {"warm_start": "memory"},
@@ -45,7 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "group": {"objective": "group"},
     "group, tiada": {"objective": "group", "method": "tiada"},
     "trades": {"objective": "trades"},
-    "random": {"objective": "adversarial", "random_start": True},
+    "random": {"objective": "adversarial", "random_start": True, "attack": "pgd"},
 }
 
 
@@ -108,7 +104,7 @@ def interrupting_after(x_steps: int, active: bool = True) -> Callable[[Progress]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_died_resumes_bit_for_bit(tmp_path: Path, kind: str) -> None:
-    config = dataclasses.replace(BASE, max_calls=80, **KINDS[kind])
+    config = dataclasses.replace(BASE, max_calls=50, **KINDS[kind])
     whole = trained(config, None)
     for x_steps, seconds in ((2, 1e-9), (5, 1e9)):
         folder = tmp_path / str(x_steps)
@@ -118,32 +114,6 @@ def test_a_run_that_died_resumes_bit_for_bit(tmp_path: Path, kind: str) -> None:
         assert trained(config, folder, resume=True) == whole
         rows = [{k: v for k, v in r.items() if k != "seconds"} for r in RunFolder(folder).rows()]
         assert rows == whole["rows"]
-
-
-def test_the_layout_of_images_is_kept(tmp_path: Path) -> None:
-    images = data().splits
-    (x, y), (x_test, y_test) = images["train"], images["test"]
-    reshaped = [part.reshape(-1, 1, 2, 2).expand(-1, 3, 2, 2) for part in (x, x_test)]
-    own = Dataset("own", reshaped[0], y, reshaped[1], y_test, num_classes=2)
-
-    def network() -> nn.Module:
-        torch.default_generator.manual_seed(2)
-        made = nn.Sequential(nn.Conv2d(3, 4, 2), nn.ELU(), nn.Flatten(), nn.Linear(4, 2))
-        return made.to(memory_format=torch.channels_last)
-
-    config = dataclasses.replace(BASE, x_optimizer="dowg")
-    with pytest.raises(DiedError):
-        trained(
-            *(config, tmp_path),
-            model=network(),
-            data=own,
-            progress=dying_after(3),
-            checkpoint_seconds=1e-9,
-        )
-    saved = next(RunFolder(tmp_path).checkpoints()).state["model"]["0.weight"]
-    assert saved.is_contiguous(memory_format=torch.channels_last)
-    resumed = trained(config, tmp_path, model=network(), data=own, resume=True)
-    assert resumed == trained(config, None, model=network(), data=own)
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
@@ -290,41 +260,13 @@ def test_without_an_intact_checkpoint_there_is_one_error(tmp_path: Path) -> None
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "metrics.jsonl", "result.json"])
-def test_something_else_in_the_place_of_a_file_is_one_error(tmp_path: Path, name: str) -> None:
-    trained(BASE, tmp_path)
-    path = tmp_path / name
-    if path.is_dir():
-        shutil.rmtree(path)
-        path.write_text("")
-    else:
-        path.unlink()
-        path.mkdir()
-    with pytest.raises(ValueError, match=name):
-        trained(BASE, tmp_path, overwrite=True)
-    with pytest.raises((OSError, ValueError), match=name):
-        trained(BASE, tmp_path, resume=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [({"gamma": 7.0}, "gamma"), ({"seed": 3}, "seed"), ({"batch_size": 4}, "batch_size")],
-)
-def test_another_configuration_is_an_error(
-    tmp_path: Path, change: dict[str, Any], match: str
-) -> None:
+def test_another_configuration_data_or_model_is_an_error(tmp_path: Path) -> None:
     trained(BASE, tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=match):
-        trained(dataclasses.replace(BASE, **change), tmp_path, resume=True)
+    with pytest.raises(ValueError, match="gamma"):
+        trained(dataclasses.replace(BASE, gamma=7.0), tmp_path, resume=True)
     with pytest.raises(FileExistsError):
         trained(BASE, tmp_path)
-    assert contents(tmp_path) == before
-
-
-def test_other_data_or_another_model_are_an_error(tmp_path: Path) -> None:
-    trained(BASE, tmp_path)
-    before = contents(tmp_path)
     with pytest.raises(ValueError, match="data"):
         trained(BASE, tmp_path, data=data(44), resume=True)
     with pytest.raises(ValueError, match="fit"):
@@ -350,12 +292,9 @@ def test_metrics_without_a_checkpoint_are_not_overwritten(tmp_path: Path) -> Non
 # Another length.
 
 
-@pytest.mark.parametrize(
-    ("kind", "seconds"), [*((kind, 1e9) for kind in KINDS), ("wrm", 1e-9), ("wrm, kept", 1e-9)]
-)
-def test_a_longer_run_is_that_of_the_length_from_the_start(
-    tmp_path: Path, kind: str, seconds: float
-) -> None:
+@pytest.mark.parametrize("seconds", [1e-9, 1e9])
+@pytest.mark.parametrize("kind", ["wrm, kept", "group", "trades"])
+def test_a_longer_run_equals_one_of_that_length(tmp_path: Path, kind: str, seconds: float) -> None:
     config = dataclasses.replace(BASE, **KINDS[kind])
     longer, longest = (dataclasses.replace(config, max_calls=calls) for calls in (71, 110))
     for each, resume in ((config, False), (longer, True)):
@@ -363,13 +302,6 @@ def test_a_longer_run_is_that_of_the_length_from_the_start(
     found = trained(longest, tmp_path, resume=True, checkpoint_seconds=seconds)
     assert found == trained(longest, None)
     assert RunFolder(tmp_path).config()["max_calls"] == 110
-
-
-def test_epochs_are_a_length_too(tmp_path: Path) -> None:
-    config = dataclasses.replace(BASE, max_calls=10_000, epochs=2)
-    trained(config, tmp_path)
-    longer = dataclasses.replace(config, epochs=4)
-    assert trained(longer, tmp_path, resume=True) == trained(longer, None)
 
 
 def test_an_unfinished_run_gets_a_longer_or_shorter_length(tmp_path: Path) -> None:
@@ -388,12 +320,11 @@ def test_intervals_that_came_from_the_first_length_stay(tmp_path: Path) -> None:
     assert evaluated[:20] == [*range(1, 21)]
 
 
-@pytest.mark.parametrize("calls", [39, 12, 1])
-def test_a_length_that_is_done_is_an_error(tmp_path: Path, calls: int) -> None:
+def test_a_length_that_is_done_is_an_error(tmp_path: Path) -> None:
     trained(BASE, tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=f"max_calls = {calls}"):
-        trained(dataclasses.replace(BASE, max_calls=calls), tmp_path, resume=True)
+    with pytest.raises(ValueError, match="max_calls = 39"):
+        trained(dataclasses.replace(BASE, max_calls=39), tmp_path, resume=True)
     with pytest.raises(ValueError, match="max_calls = 40"):
         trained(dataclasses.replace(BASE, epochs=9), tmp_path, resume=True)
     assert contents(tmp_path) == before
@@ -417,7 +348,7 @@ def test_a_crash_at_any_moment_leaves_one_length_or_the_other(
         return called
 
     seen = set()
-    for moment in range(1, 200):
+    for moment in range(1, 200, 2):
         folder = tmp_path / f"run {moment}"
         shutil.copytree(tmp_path / "16", folder)
         with monkeypatch.context() as patched:
@@ -452,90 +383,7 @@ def test_a_longer_run_from_the_command_line(
     assert main(["train", "--out", run, "--resume", "--quiet"]) == 0
 
 
-# Ranks.
-
-ON_RANKS = ("wrm", "wrm, kept", "wrm, released", "group", "group, tiada")
-NOISY = ("wrm, batch statistics", "trades")
-
-
-def on_ranks(kind: str) -> TrainConfig:
-    return dataclasses.replace(BASE, epochs=4, max_calls=10_000, **KINDS[kind])
-
-
-def network(kind: str) -> nn.Module:
-    """Two ranks draw different dropout masks and have statistics of half a batch."""
-    torch.default_generator.manual_seed(2)
-    return model() if kind in NOISY else nn.Sequential(nn.Linear(4, 6), nn.ELU(), nn.Linear(6, 2))
-
-
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    timeout = datetime.timedelta(minutes=10)
-    place = f"file://{folder}/meeting"
-    dist.init_process_group("gloo", place, rank=rank, world_size=2, timeout=timeout)
-    found = {}
-    for kind in (*ON_RANKS, *NOISY):
-        config, where = on_ranks(kind), Path(folder) / kind
-
-        def go(name: str, kind: str = kind, where: Path = where, **options: Any) -> dict[str, Any]:
-            given = {"model": network(kind), "data": data(40), **options}
-            return outcome(train(on_ranks(kind), where / name, **given))
-
-        found[kind] = go("two")
-        # The signal arrives at one of the ranks only.
-        stopping = interrupting_after(9, active=rank == 1)
-        assert go("interrupted", progress=stopping)["status"] == "INTERRUPTED"
-        if rank == 0:
-            shutil.copytree(where / "interrupted", where / "one")
-        dist.barrier()
-        found[f"{kind}, resumed"] = go("interrupted", resume=True)
-    found["padded"] = outcome(train(config, data=data(43), model=network("wrm")))
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ranks")
-
-
-@pytest.fixture(scope="module")
-def ranks(folder: Path) -> list[dict[str, Any]]:
-    mp.spawn(work, (str(folder),), nprocs=2)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
-
-
-def test_ranks_have_the_same_result(ranks: list[dict[str, Any]]) -> None:
-    assert ranks[0] == ranks[1]
-    assert {found["status"] for found in ranks[0].values()} == {"FINISHED"}
-
-
-@pytest.mark.parametrize("kind", ON_RANKS)
-def test_two_ranks_train_like_one_process(ranks: list[dict[str, Any]], kind: str) -> None:
-    alone = outcome(train(on_ranks(kind), model=network(kind), data=data(40)))
-    found = ranks[0][kind]
-    for row, other in zip(found["rows"], alone["rows"], strict=True):
-        assert row == pytest.approx(other, rel=2e-4, abs=2e-5)
-    for name, numbers in found["weights"].items():
-        assert numbers == pytest.approx(alone["weights"][name], rel=1e-3, abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", [*ON_RANKS, *NOISY])
-def test_a_signal_to_one_rank_stops_both_and_resume_is_exact(
-    ranks: list[dict[str, Any]], kind: str
-) -> None:
-    assert ranks[0][f"{kind}, resumed"] == ranks[0][kind]
-
-
-@pytest.mark.parametrize("kind", ON_RANKS)
-def test_one_process_resumes_a_run_of_two_ranks(
-    ranks: list[dict[str, Any]], folder: Path, kind: str
-) -> None:
-    given = {"model": network(kind), "data": data(40)}
-    assert train(on_ranks(kind), folder / kind / "one", resume=True, **given).status.name == (
-        "FINISHED"
-    )
+# Restarts by torchrun.
 
 
 def test_a_restart_resumes_what_its_launch_began(
