@@ -38,9 +38,6 @@ def message(capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-LONG = 300 * "a"
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -60,8 +57,6 @@ LONG = 300 * "a"
         (["solve", "mccormick", "--lr-y", "1"], "lr_y"),
         (["train", "--out", ""], "--out"),
         (["train", "--out", "a\0b"], "--out"),
-        (["train", "--out", LONG], "--out"),
-        (["train", "--seed", 99_999 * "9"], "--seed"),
         (["train", "--gamma", "\x1b[31m\n\n" + 9999 * "x"], "--gamma"),
         (["attack", "run"], "run"),
         (["attack", "run", "--attack"], "--attack"),
@@ -219,28 +214,23 @@ def test_solve_says_whether_it_solved(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "DIVERGED" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["methods", "problems", "info"])
-def test_lists_are_for_people_and_for_machines(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 5
-    assert main([command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)
+def test_lists_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("methods", "problems", "info"):
+        assert main([command]) == 0
+        assert len(capsys.readouterr().out.splitlines()) > 5
+        assert main([command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_needs_no_torch(name: str) -> None:
+def test_help_requires_no_torch() -> None:
     script = (
-        "import sys; from neada.cli import main\n"
-        "code = main(sys.argv[1:])\n"
-        "sys.exit(code or 3 * any(m in sys.modules for m in ('torch', 'numpy')))"
+        "import sys; from neada.cli import main; from neada.cli.main import COMMANDS\n"
+        "codes = [main([*name.split(), '--help']) for name in ['', *COMMANDS]]\n"
+        "sys.exit(any(codes) or 3 * any(m in sys.modules for m in ('torch', 'numpy')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *name.split(), "--help"], capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: neada {name}".rstrip().encode())
+    assert all(f"usage: neada {name}".encode() in done.stdout for name in COMMANDS)
 
 
 def test_every_field_of_the_config_is_an_option_with_a_description(
@@ -298,21 +288,15 @@ def test_closed_pipes_and_full_disks_are_no_traceback() -> None:
         assert done.returncode == code, command
 
 
-@pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [("ascii:strict", "\\xe4"), ("utf-8:strict", "\N{LATIN SMALL LETTER A WITH DIAERESIS}")],
-)
-def test_a_path_that_cannot_be_printed_is_escaped(
-    encoding: str, shown: str, tmp_path: Path
-) -> None:
+def test_a_path_that_cannot_be_printed_is_escaped(tmp_path: Path) -> None:
     name = b"\xc3\xa4\xff.svg"  # the last one is no character in any encoding here
     done = subprocess.run(
         [sys.executable, "-m", "neada", "solve", "quadratic", "--quiet", "--plot", name],
         capture_output=True,
         check=False,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"},
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "1"},
     )
     assert done.returncode == 0 and done.stderr == b""
-    assert f"{shown}\\udcff.svg" in done.stdout.decode()
+    assert "\\xe4\\udcff.svg" in done.stdout.decode()
     assert os.listdir(os.fsencode(tmp_path)) == [name]

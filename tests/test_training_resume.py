@@ -274,6 +274,16 @@ def test_another_configuration_data_or_model_is_an_error(tmp_path: Path) -> None
     assert contents(tmp_path) == before
 
 
+def test_device_and_threads_may_change_but_not_the_precision(tmp_path: Path) -> None:
+    with pytest.raises(DiedError):
+        trained(BASE, tmp_path, progress=dying_after(3), checkpoint_seconds=1e-9)
+    with pytest.raises(ValueError, match="precision"):
+        trained(dataclasses.replace(BASE, precision="bf16"), tmp_path, resume=True)
+    moved = dataclasses.replace(BASE, device="cpu", threads=1)
+    result = train(moved, tmp_path, resume=True, model=model(), data=data())
+    assert outcome(result) == trained(BASE, None)
+
+
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(ValueError, match="in use"):
         trained(BASE, tmp_path)

@@ -24,7 +24,7 @@ _ADVERSARY = robust.Adversary(start="kept", max_steps=5)
 
 
 class _Perturbed(NetworkEstimator):
-    """What both share: the objective, and the certificate."""
+    """The objective and the certificate of the classifier and the regressor."""
 
     objective: Literal["wrm", "adversarial"]
     gamma: float
@@ -57,8 +57,7 @@ class _Perturbed(NetworkEstimator):
             raise ValueError(f"there are {len(inputs)} rows in X but {len(targets)} targets")
         if self.objective != "wrm":
             raise ValueError(
-                "a certificate is about perturbations at a price, and this estimator was trained "
-                "within a distance, for which nothing is certified: use objective='wrm'"
+                f"there is no certificate for objective={self.objective!r}: use objective='wrm'"
             )
         objective = robust.WRM(self.module_, self._loss, self.gamma)
         return robust.certificate(objective, [(inputs, targets)], rho=rho, gamma=gamma)
