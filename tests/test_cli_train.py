@@ -39,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     options = ["--max-calls", "150", "--method", "gdmax", "--inner-steps", "2"]
-    options += ["--lr-x", "0.005", "--eval-eps", "0.05", "0.1"]
+    options += ["--lr-x", "0.005", "--eval-eps", "0.05", "0.1", "--eval-every", "150"]
     done = subprocess.run(
         command("train", *options),
         capture_output=True,

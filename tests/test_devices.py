@@ -15,7 +15,13 @@ from neada import devices, optim
 from neada.training import Progress, TrainConfig, open_run, train
 
 DIGITS = TrainConfig(
-    data="digits", method="gdmax", inner_steps=2, lr_x=0.005, max_calls=240, eval_eps=(0.05,)
+    data="digits",
+    method="gdmax",
+    inner_steps=2,
+    lr_x=0.005,
+    max_calls=240,
+    eval_every=120,
+    eval_eps=(0.05,),
 )
 SMALL = TrainConfig(data="synthetic", max_calls=40, batch_size=64, eval_eps=(0.5,))
 

@@ -1,4 +1,4 @@
-"""A classifier that is trained for the group that fares worst."""
+"""A classifier that is trained for the worst group."""
 
 import copy
 from collections.abc import Sequence
@@ -25,21 +25,21 @@ class GroupRobustClassifier(NetworkClassifier):
         \min_x\ \max_{y \in \Delta}\ \sum_g y_g\,\ell_g(x)
         - \lambda \sum_g y_g \log (G y_g)
 
-    with the mean cross-entropy :math:`\ell_g` of each of the G groups, whatever their sizes. A part
-    of every group is held out, and the network of that epoch is kept whose worst group has the best
-    accuracy there; of equal ones, that with the smallest loss of the worst group.
+    with the mean cross-entropy :math:`\ell_g` of each of the G groups, regardless of their sizes.
+    A part of every group is held out, and the network of the epoch with the best worst-group
+    accuracy on it is kept; ties are broken by the largest loss of a group.
 
     With `sklearn.set_config(enable_metadata_routing=True)` and ``set_fit_request(groups=True)``
-    pipelines, searches and cross-validation hand `groups` on.
+    pipelines, searches and cross-validation pass `groups` on.
 
     Args:
         module: As for `RobustClassifier`.
         hidden: As for `RobustClassifier`.
-        strength: The factor :math:`\lambda` of what keeps the mixture near equal shares; a small
-            one looks at the worst group only.
-        regularizer: What keeps it: "kl", or "chi2"; see `neada.robust.GroupDRO`.
+        strength: The factor :math:`\lambda` of the regularizer, which keeps the mixture near equal
+            shares; with a small one, only the worst group counts.
+        regularizer: "kl" or "chi2"; see `neada.robust.GroupDRO`.
         validation_fraction: The share of each group that is held out, at least one sample of a
-            group of two; 0 selects by the training data.
+            group of two; with 0, the training data are used for the selection.
         standardize: As for `RobustClassifier`.
         lr: As for `RobustClassifier`.
         batch_size: As for `RobustClassifier`.

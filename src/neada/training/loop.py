@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
 from neada.runs import Checkpoint, RunFolder, encode, locked
 from neada.tensors import NonFiniteGradient
-from neada.training.config import LENGTH, OF_THE_MACHINE, ON_RESUME, TrainConfig
+from neada.training.config import LENGTH, ON_RESUME, TrainConfig
 from neada.training.evaluation import evaluations
 from neada.training.opening import load_data, make_model
 from neada.training.players import groups_of, make_game
@@ -100,8 +100,6 @@ def train(
     writer = _summary_writer() if tensorboard else None
     device = devices.choose(config.device)
     with parallel.process_group(device), _threads(config.threads), contextlib.ExitStack() as held:
-        own = {name: getattr(config, name) for name in OF_THE_MACHINE}
-        config = replace(parallel.from_first(config), **own)
         data = _load_in_turn(config, download) if data is None else data
         model = make_model(config, data) if model is None else model
         model.to(device)
