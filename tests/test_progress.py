@@ -1,5 +1,6 @@
 """A bar where somebody sees it, and nowhere else."""
 
+import math
 import sys
 import types
 from collections.abc import Callable
@@ -45,7 +46,10 @@ def test_training_shows_a_bar(
     assert capsys.readouterr().err == ""
 
 
-def test_where_nobody_looks_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nobody_looks_there_is_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LOG_SECONDS", math.inf)
     train(CONFIG, progress=True)
     assert capsys.readouterr().err == ""
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import threading
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -174,7 +173,7 @@ def test_tiada_moves_the_model_and_stored_perturbations_at_once(objective: str) 
 # Budgets, rows, evaluations.
 
 
-@pytest.mark.parametrize("max_calls", [1, 2, 47])
+@pytest.mark.parametrize("max_calls", [1, 47])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -243,12 +242,6 @@ def test_eval_samples_limit_every_evaluation_but_one_that_is_asked_for(
     sizes = [row["eval_samples"] for row in result.rows if "eval_samples" in row]
     assert sizes[-1] == last and set(sizes) == {7, last}
     assert sizes.count(last) == (len(sizes) if last == 7 else 1)
-
-
-@pytest.mark.parametrize("final_samples", ["some", 0, 1.5, True])
-def test_other_numbers_of_final_samples_are_refused(final_samples: Any) -> None:
-    with pytest.raises(ValueError, match="final_samples"):
-        config(final_samples=final_samples)
 
 
 def test_the_worst_group_is_reported() -> None:
@@ -333,16 +326,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     assert all(bool(tensor.isfinite().all()) for tensor in state.values())
 
 
-def test_a_run_is_not_overwritten_by_accident(tmp_path: Path) -> None:
-    train(config(max_calls=20), tmp_path, data=tiny_data())
-    with pytest.raises(FileExistsError, match="overwrite"):
-        train(config(max_calls=20), tmp_path, data=tiny_data())
-    with pytest.raises(ValueError, match="gamma"):
-        train(config(max_calls=20, gamma=7.0), tmp_path, resume=True, data=tiny_data())
-    result = train(config(max_calls=30), tmp_path, overwrite=True, data=tiny_data())
-    assert result.calls == 30 and RunFolder(tmp_path).config()["max_calls"] == 30
-
-
 # Runs opened again, and TensorBoard.
 
 
@@ -370,15 +353,7 @@ def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
 
 def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    hook, heard = threading.excepthook, []
-    result = train(
-        config(max_calls=40),
-        tmp_path,
-        data=tiny_data(),
-        tensorboard=True,
-        progress=lambda at: heard.append((threading.excepthook, threading.active_count())),
-    )
-    assert set(heard) == {(hook, threading.active_count())} and threading.excepthook is hook
+    result = train(config(max_calls=40), tmp_path, data=tiny_data(), tensorboard=True)
     for name in ("loss", "test_clean", "seconds"):
         expected = [(row["calls"], pytest.approx(row[name])) for row in result.rows if name in row]
         assert scalars(tmp_path, name) == expected
@@ -391,20 +366,15 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
     ("fields", "sentence"),
     [
         ({"method": "neda"}, "method"),
-        ({"y_optimizer": "adm"}, "y_optimizer"),
         ({"method": "gdmax", "inner_steps": 0}, "inner_steps"),
         ({"method": "tiada", "x_optimizer": "sgd"}, "x_optimizer"),
-        ({"objective": "wmr"}, "objective"),
         ({"data": "mnits"}, "data"),
         ({"gamma": 0.0}, "gamma"),
         ({"lr_x": math.nan}, "lr_x"),
         ({"adjustment": -1.0}, "adjustment"),
-        ({"max_calls": 0}, "max_calls"),
         ({"eval_eps": (-0.1,)}, "eval_eps"),
         ({"seed": -1}, "seed"),
-        ({"data_folder": 3}, "data_folder"),
         ({"method": "tiada", "batch_norm": "frozen"}, "batch_norm"),
-        ({"method": "tiada", "per_sample": True}, "per_sample"),
         ({"objective": "group", "regularizer": "none"}, "regularizer"),
         (
             {"objective": "adversarial", "stop": "released"},
@@ -416,7 +386,6 @@ def test_tensorboard_gets_the_rows(tmp_path: Path) -> None:
             "random_start",
         ),
         ({"random_start": True}, "random_start"),
-        ({"objective": "group", "dropout": "off"}, "dropout"),
         ({"eval_eps": (0.1, 0.1000001)}, "differ"),
     ],
     ids=str,
@@ -434,10 +403,10 @@ def test_a_config_survives_json() -> None:
     assert asked.max_calls == 1000 and asked.model_name == "mlp"
 
 
-@pytest.mark.parametrize("field", dataclasses.fields(TrainConfig), ids=lambda field: field.name)
-def test_every_field_is_checked(field: "dataclasses.Field[Any]") -> None:
-    with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
-        TrainConfig(**{field.name: object()})
+def test_every_field_is_checked() -> None:
+    for field in dataclasses.fields(TrainConfig):
+        with pytest.raises(ValueError, match=rf"\b{field.name}\b"):
+            TrainConfig(**{field.name: object()})
 
 
 def test_the_choices_are_the_names_in_the_tables() -> None:
@@ -455,11 +424,8 @@ def test_the_choices_are_the_names_in_the_tables() -> None:
         {},
         {"per_sample": True},
         {"method": "gdmax", "inner_steps": 3},
-        {"batch_norm": "batch"},
-        {"dropout": "on"},
-        {"objective": "adversarial"},
+        {"batch_norm": "batch", "dropout": "on"},
         {"objective": "adversarial", "norm": "l1", "random_start": True},
-        {"objective": "group"},
         {"objective": "group", "regularizer": "chi2"},
     ],
 )

@@ -15,13 +15,13 @@ _LAYOUT = "{desc:22} {percentage:3.0f}%|{bar}| {elapsed} < {remaining}"
 
 
 def in_notebook() -> bool:
-    """Whether this process computes for a notebook."""
+    """Whether this process is the kernel of a notebook."""
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return hasattr(get_shell(), "kernel")  # a shell on a terminal has none
 
 
 def can_be_seen() -> bool:
-    """Whether somebody sees a line that is written again and again."""
+    """Whether stderr can show a line that is overwritten: a terminal or a notebook."""
     return sys.stderr.isatty() or in_notebook()
 
 
@@ -39,7 +39,7 @@ def progress_bar(
         clock: Returns the time in seconds.
 
     Yields:
-        A function of the part that is done, from 0 to 1, and of a few words on what is at work.
+        A function of the completed part, from 0 to 1, and a short description.
     """
     if not wanted:
         yield lambda part, words: None
@@ -49,7 +49,7 @@ def progress_bar(
         return
     try:
         with warnings.catch_warnings():
-            # Without the notebook's widgets the bar is one of characters.
+            # tqdm warns if the notebook's widgets are missing.
             warnings.simplefilter("ignore")
             tqdm: Any = importlib.import_module("tqdm.auto").tqdm
     except ImportError:
@@ -66,7 +66,7 @@ def progress_bar(
 
 
 def _log(clock: Callable[[], float]) -> Callable[[float, str], None]:
-    """A function that writes a line when the last one is 30 seconds ago."""
+    """Return a function that writes at most one line every 30 seconds."""
     started = last = clock()
 
     def show(part: float, words: str) -> None:

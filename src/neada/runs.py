@@ -199,9 +199,6 @@ class RunFolder:
         self._kept: list[int] = []
         self._started = time.perf_counter()
 
-    def __repr__(self) -> str:
-        return f"RunFolder({str(self.path)!r})"
-
     def exists(self) -> bool:
         """Whether the folder holds a run."""
         return (self.path / "config.json").exists()
@@ -287,15 +284,12 @@ class RunFolder:
         """The metrics.
 
         Raises:
-            ValueError: A line is not a JSON object.
+            ValueError: A line is not JSON.
         """
         try:
-            rows = [decode(json.loads(line)) for line in self._lines()]
+            return [decode(json.loads(line)) for line in self._lines()]
         except ValueError as error:
             raise ValueError(f"{self.path / 'metrics.jsonl'} is damaged: {error}") from error
-        if not all(isinstance(row, dict) for row in rows):
-            raise ValueError(f"{self.path / 'metrics.jsonl'} has a line that is not an object")
-        return rows
 
     def finish(self, seconds: float | None = None) -> None:
         """Write `result.json`, which marks the run as complete.
@@ -341,7 +335,7 @@ class RunFolder:
         numbers = self._checkpoint_numbers()
         number = numbers[-1] + 1 if numbers else 1
         tensors: dict[str, Tensor] = {}
-        tree = _Packer(tensors).pack(state, "")
+        tree = _pack(state, "", tensors, {})
         with (self.path / "metrics.jsonl").open("rb") as rows:
             os.fsync(rows.fileno())
         self._checkpoint_folder.mkdir(exist_ok=True)
@@ -463,55 +457,46 @@ class RunFolder:
 # "$tuple", "$dict" (for keys that are not strings) or "$float" (for NaN and infinity).
 
 
-class _Packer:
-    """Splits a state into JSON and named tensors.
+def _pack(value: Any, name: str, tensors: "dict[str, Tensor]", names: dict[Any, str]) -> Any:
+    """Replace the tensors of a state by their names.
 
     Args:
-        tensors: Receives the tensors, on the CPU and contiguous. Tied tensors are stored once.
+        value: The state, or a part of it.
+        name: The name of a tensor at this place.
+        tensors: Receives the tensors by name, on the CPU and contiguous.
+        names: The names by place in memory: tied tensors are stored once.
     """
+    import torch
 
-    def __init__(self, tensors: "dict[str, Tensor]") -> None:
-        self._tensors = tensors
-        self._names: dict[Any, str] = {}
-        self._storages: set[int] = set()
-
-    def pack(self, value: Any, name: str) -> Any:
-        from torch import Tensor
-
-        if isinstance(value, Tensor):
-            return self._pack_tensor(value, name)
-        if isinstance(value, Mapping):
-            packed = {k: self.pack(v, f"{name}.{k}" if name else str(k)) for k, v in value.items()}
-            if all(isinstance(key, str) and not key.startswith("$") for key in packed):
-                return packed
-            return {"$dict": [[self.pack(key, name), entry] for key, entry in packed.items()]}
-        if isinstance(value, list | tuple):
-            entries = [self.pack(entry, f"{name}.{i}") for i, entry in enumerate(value)]
-            return {"$tuple": entries} if isinstance(value, tuple) else entries
-        if isinstance(value, float) and not math.isfinite(value):
-            return {"$float": str(float(value))}
-        return value
-
-    def _pack_tensor(self, tensor: "Tensor", name: str) -> dict[str, Any]:
-        import torch
-
-        key = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if key not in self._names:
-            while name in self._tensors:
+    if isinstance(value, torch.Tensor):
+        key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if key not in names:
+            while name in tensors:
                 name += "_"
-            self._names[key] = name
-            own = tensor.detach().cpu().contiguous()
-            storage = own.untyped_storage().data_ptr()
-            self._tensors[name] = own.clone() if storage in self._storages else own
-            self._storages.add(storage)
-        stored = self._tensors[self._names[key]]
-        stride = torch.empty_like(tensor, device="meta").stride()  # contiguous if tensor has gaps
-        layout = {} if stride == stored.stride() else {"stride": list(stride)}
-        return {"$tensor": self._names[key], **layout}
+            names[key] = name
+            # `clone` because safetensors stores no two tensors that share memory.
+            tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        stride = torch.empty_like(value, device="meta").stride()  # contiguous if value has gaps
+        is_contiguous = stride == tensors[names[key]].stride()
+        return {"$tensor": names[key], **({} if is_contiguous else {"stride": list(stride)})}
+    if isinstance(value, Mapping):
+        packed = {
+            key: _pack(entry, f"{name}.{key}" if name else str(key), tensors, names)
+            for key, entry in value.items()
+        }
+        if all(isinstance(key, str) and not key.startswith("$") for key in packed):
+            return packed
+        return {"$dict": [[_pack(key, name, tensors, names), packed[key]] for key in packed]}
+    if isinstance(value, list | tuple):
+        entries = [_pack(entry, f"{name}.{i}", tensors, names) for i, entry in enumerate(value)]
+        return {"$tuple": entries} if isinstance(value, tuple) else entries
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": str(float(value))}
+    return value
 
 
 def _unpack(value: Any, tensors: "Mapping[str, Tensor]") -> Any:
-    """Undo `_Packer.pack`."""
+    """Undo `_pack`."""
     import torch
 
     if isinstance(value, list):

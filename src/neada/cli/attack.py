@@ -181,7 +181,7 @@ def certify(
 def _open(run: str, asked: Samples) -> "tuple[TrainedRun, list[tuple[Tensor, Tensor]]]":
     """Return the run and the batches to evaluate."""
     from neada import devices
-    from neada.training.evaluation import Chunks
+    from neada.training.evaluation import chunks
 
     if asked.samples is not None:
         check_number("samples", asked.samples, above=1, strict=False, whole=True)
@@ -204,4 +204,4 @@ def _open(run: str, asked: Samples) -> "tuple[TrainedRun, list[tuple[Tensor, Ten
     check_choice("part", asked.part, opened.data.splits)
     device = devices.of_module(opened.model)
     inputs, targets = (part[: asked.samples].to(device) for part in opened.data.splits[asked.part])
-    return opened, list(Chunks(inputs, targets, device))
+    return opened, chunks(inputs, targets, device)

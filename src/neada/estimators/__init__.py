@@ -1,10 +1,10 @@
-"""Estimators for scikit-learn whose training has an adversary; an extra, `neada[sklearn]`.
+"""Robust estimators for scikit-learn; they require the extra `neada[sklearn]`.
 
-`RobustClassifier` and `RobustRegressor` are trained on inputs that an adversary moves, and
-`GroupRobustClassifier` for the group that fares worst. They are scikit-learn estimators in every
-respect: pipelines, grid searches, cross-validation, `clone` and pickle work as usual.
+`RobustClassifier` and `RobustRegressor` are trained on adversarially perturbed inputs,
+`GroupRobustClassifier` for the worst group. They work in pipelines, grid searches and
+cross-validation, and with `clone` and pickle.
 
-The names load when they are first used: importing this package alone does not import scikit-learn.
+Names load on first use: importing this package alone does not import scikit-learn.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,5 +29,5 @@ def __getattr__(name: str) -> Any:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise
         raise ImportError(
-            "neada.estimators needs scikit-learn: pip install 'neada[sklearn]'"
+            "neada.estimators requires scikit-learn: pip install 'neada[sklearn]'"
         ) from error

@@ -1,4 +1,4 @@
-"""What all estimators share: arguments, the network, standardized inputs, the loop."""
+"""The base class of the estimators: arguments, network, standardized inputs, training."""
 
 import inspect
 import math
@@ -14,12 +14,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
-from torch.optim.optimizer import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from neada import models
-from neada.checks import check_choice, check_flags, check_number, shown
+from neada.checks import check_choice, check_number, shown
 from neada.data import Batches
 from neada.robust import RobustInfo
 from neada.tensors import NonFiniteGradient
@@ -34,16 +34,16 @@ _LARGEST_BATCH = 256
 _MOST_STEPS = 1000  # of the network's optimizer, unless that is too few epochs
 _FEWEST_EPOCHS = 20
 _PATIENCE = 5  # epochs without progress before the learning rate falls, or
-_PATIENT_STEPS = 20  # so many steps, if those are more
-_FALL = 4.0
-_NUM_FALLS = 3  # one more is the end
+_PATIENT_STEPS = 20  # this many steps, if that is longer
+_FALL = 0.25
+_NUM_FALLS = 3  # the next one ends the training
 
 
 class NetworkEstimator(BaseEstimator):
     """An estimator that trains a torch network in batches; see `RobustClassifier`.
 
-    Subclasses list the arguments, as scikit-learn wants it, say in `_num_outputs` what the network
-    returns, and call `_train`.
+    Subclasses list the arguments in their constructor, as scikit-learn requires, and call `_train`
+    within `_prepared`.
     """
 
     module: Module
@@ -57,7 +57,7 @@ class NetworkEstimator(BaseEstimator):
     verbose: bool
 
     def _inputs(self, X: ArrayLike) -> Tensor:  # noqa: N803
-        """Rows to predict for, in the network's units."""
+        """Return rows to predict for, in the units of the network."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=_DTYPES, reset=False)
         like = next(self.module_.parameters())
@@ -67,17 +67,16 @@ class NetworkEstimator(BaseEstimator):
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def _outputs(self, X: ArrayLike) -> Tensor:  # noqa: N803
-        """What the network returns, one row per row of X."""
+        """Return the outputs of the network, one row per row of X."""
         inputs = self._inputs(X)
         with torch.no_grad():
             outputs: Tensor = self.module_(inputs)
         return outputs
 
     def _checked(self, X: ArrayLike, y: ArrayLike, **options: Any) -> tuple[Array, Array]:  # noqa: N803
-        """The arguments of `fit` as arrays, after the constructor's have been looked at."""
+        """Check the parameters and return the arguments of `fit` as arrays."""
         check_number("lr", self.lr)
         check_number("tol", self.tol, strict=False)
-        check_flags(standardize=self.standardize, verbose=self.verbose)
         if not isinstance(self.module, str) or self.module == "linear":
             self._check_unused(["hidden"], "module='mlp'")
         for name in ("batch_size", "max_iter"):
@@ -98,9 +97,10 @@ class NetworkEstimator(BaseEstimator):
 
     @contextmanager
     def _prepared(self, rows: Array, num_outputs: int) -> Iterator[Tensor]:
-        """Makes the network; inside, torch's random numbers come from `random_state`.
+        """Make the network, and seed torch with `random_state` for the duration of the block.
 
-        Yields the rows in the network's units. torch's global generator is left as it was.
+        Yields:
+            The rows in the units of the network.
         """
         random = check_random_state(self.random_state)
         self._seed = int(random.randint(2**31 - 1))
@@ -127,7 +127,7 @@ class NetworkEstimator(BaseEstimator):
             return models.mlp((num_features,), num_outputs, hidden=self.hidden)
         network = models.linear((num_features,), num_outputs)
         for parameter in network.parameters():
-            nn.init.zeros_(parameter)  # the problem is convex: a start like any other
+            nn.init.zeros_(parameter)  # the problem is convex
         return network
 
     def _train(
@@ -139,16 +139,16 @@ class NetworkEstimator(BaseEstimator):
         extras: Sequence[Tensor] = (),
         after_epoch: Callable[[], None] = lambda: None,
     ) -> None:
-        """Minimize until the mean of what the adversary maximizes does not fall any more.
+        """Minimize the robust loss until it stops falling.
 
         Adam's learning rate is divided by 4 when the mean over an epoch has not fallen by `tol`
-        for 5 epochs (and 20 steps), and the fourth time is the end.
+        for 5 epochs (and 20 steps); the fourth time, training ends.
 
         Args:
-            step: The objective's, called with the optimizer, inputs, targets, ids and extras.
-            inputs: One per row.
-            targets: One per row.
-            extras: More to give to `step`, such as group ids.
+            step: The step of the objective: a function of optimizer, inputs, targets, ids, extras.
+            inputs: The inputs, one per row.
+            targets: The targets, one per row.
+            extras: More arguments of `step`, such as group ids.
             after_epoch: Called after every epoch.
         """
         size = _batch_size(len(inputs)) if self.batch_size is None else self.batch_size
@@ -158,18 +158,33 @@ class NetworkEstimator(BaseEstimator):
         epochs = epochs if self.max_iter is None else self.max_iter
         x_optimizer = torch.optim.Adam(self.module_.parameters(), lr=self.lr)
         patience = max(_PATIENCE, math.ceil(_PATIENT_STEPS / len(batches)))
-        schedule = _Plateau(x_optimizer, self.tol, patience)
+        schedule = ReduceLROnPlateau(
+            x_optimizer,
+            factor=_FALL,
+            patience=patience - 1,
+            threshold=self.tol,
+            threshold_mode="abs",
+            eps=0.0,
+        )
+        smallest_lr = self.lr * _FALL**_NUM_FALLS
         self.loss_curve_: list[float] = []
         for epoch in range(1, epochs + 1):
             total = 0.0
-            for batch in batches:
-                total += _taken(step, x_optimizer, batch).value * len(batch[0])
+            try:
+                for batch in batches:
+                    total += step(x_optimizer, *batch).value * len(batch[0])
+            except NonFiniteGradient as error:
+                raise ValueError(
+                    f"the loss or a gradient is NaN or Inf ({error}): use standardize=True, a "
+                    "larger gamma or a smaller eps, or a smaller lr"
+                ) from error
             self.loss_curve_.append(total / len(inputs))
             self.n_iter_ = epoch
             after_epoch()
             if self.verbose:
                 sys.stderr.write(f"epoch {epoch}: robust loss {self.loss_curve_[-1]:.6f}\n")
-            if schedule.is_over(self.loss_curve_[-1]):
+            schedule.step(self.loss_curve_[-1])
+            if x_optimizer.param_groups[0]["lr"] < smallest_lr:
                 break
 
 
@@ -177,27 +192,21 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
     """A `NetworkEstimator` with one output per class."""
 
     def _checked_classes(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Tensor]:  # noqa: N803
-        """The rows, and the classes as numbers from 0."""
+        """Return the rows, and the indices of the classes."""
         rows, labels = self._checked(X, y)
         check_classification_targets(labels)
         encoder = LabelEncoder()
         numbers = encoder.fit_transform(labels)
         self.classes_: Array = encoder.classes_
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"y has one class only, {self.classes_.tolist()[0]!r}: give two at least"
-            )
+            raise ValueError(f"y has one class only, {self.classes_.tolist()[0]!r}")
         return rows, torch.as_tensor(numbers, dtype=torch.int64)
 
     def _numbers(self, y: ArrayLike) -> Tensor:
-        """Labels as numbers of the classes."""
-        labels = column_or_1d(y)
-        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        if not (known := self.classes_[numbers] == labels).all():
-            raise ValueError(
-                f"y has the label {labels[~known].tolist()[0]!r}, which fit has not seen"
-            )
-        return torch.as_tensor(numbers, dtype=torch.int64)
+        """Return the indices of labels in `classes_`."""
+        encoder = LabelEncoder()
+        encoder.classes_ = self.classes_
+        return torch.as_tensor(encoder.transform(y), dtype=torch.int64)
 
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
         """The logits; for two classes those of the second minus those of the first.
@@ -231,52 +240,14 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         return labels
 
 
-class _Plateau:
-    """Lowers a learning rate when a loss does not fall any more, and says when to end."""
-
-    def __init__(self, optimizer: Optimizer, tol: float, patience: int) -> None:
-        self.optimizer = optimizer
-        self.tol = tol
-        self.patience = patience
-        self.best = math.inf
-        self.num_stale = 0
-        self.num_falls = 0
-
-    def is_over(self, loss: float) -> bool:
-        """Take the loss of one more epoch."""
-        if loss < self.best - self.tol:
-            self.best, self.num_stale = loss, 0
-            return False
-        self.num_stale += 1
-        if self.num_stale < self.patience:
-            return False
-        self.num_stale = 0
-        self.num_falls += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] /= _FALL
-        return self.num_falls > _NUM_FALLS
-
-
-def _taken(
-    step: Callable[..., RobustInfo], x_optimizer: Optimizer, batch: tuple[Tensor, ...]
-) -> RobustInfo:
-    try:
-        return step(x_optimizer, *batch)
-    except NonFiniteGradient as error:
-        raise ValueError(
-            f"training met a number that is not finite ({error}): use standardize=True, a larger "
-            "gamma or a smaller eps, or a smaller lr"
-        ) from error
-
-
 def _batch_size(num_samples: int) -> int:
-    """About four batches of like size at least, so that small data take more than one step."""
+    """At least about four batches of similar size, so that small data take several steps."""
     num_batches = max(min(4, num_samples // 16), math.ceil(num_samples / _LARGEST_BATCH), 1)
     return math.ceil(num_samples / num_batches)
 
 
 def _check_outputs(network: nn.Module, inputs: Tensor, num_outputs: int) -> None:
-    """Raise ValueError unless the network returns what it was asked for."""
+    """Raise ValueError unless the network has the right number of outputs."""
     network.eval()
     with torch.no_grad():
         shape = tuple(network(inputs[:1]).shape)

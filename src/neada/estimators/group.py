@@ -1,4 +1,4 @@
-"""A classifier that is trained for the group that fares worst."""
+"""A classifier that is trained for the worst group."""
 
 import copy
 from collections.abc import Sequence
@@ -25,21 +25,21 @@ class GroupRobustClassifier(NetworkClassifier):
         \min_x\ \max_{y \in \Delta}\ \sum_g y_g\,\ell_g(x)
         - \lambda \sum_g y_g \log (G y_g)
 
-    with the mean cross-entropy :math:`\ell_g` of each of the G groups, whatever their sizes. A part
-    of every group is held out, and the network of that epoch is kept whose worst group has the best
-    accuracy there; of equal ones, that with the smallest loss of the worst group.
+    with the mean cross-entropy :math:`\ell_g` of each of the G groups, regardless of their sizes.
+    A part of every group is held out, and the network of the epoch with the best worst-group
+    accuracy on it is kept; ties are broken by the largest loss of a group.
 
     With `sklearn.set_config(enable_metadata_routing=True)` and ``set_fit_request(groups=True)``
-    pipelines, searches and cross-validation hand `groups` on.
+    pipelines, searches and cross-validation pass `groups` on.
 
     Args:
         module: As for `RobustClassifier`.
         hidden: As for `RobustClassifier`.
-        strength: The factor :math:`\lambda` of what keeps the mixture near equal shares; a small
-            one looks at the worst group only.
-        regularizer: What keeps it: "kl", or "chi2"; see `neada.robust.GroupDRO`.
+        strength: The factor :math:`\lambda` of the regularizer, which keeps the mixture near equal
+            shares; with a small one, only the worst group counts.
+        regularizer: "kl" or "chi2"; see `neada.robust.GroupDRO`.
         validation_fraction: The share of each group that is held out, at least one sample of a
-            group of two; 0 selects by the training data.
+            group of two; with 0, the training data are used for the selection.
         standardize: As for `RobustClassifier`.
         lr: As for `RobustClassifier`.
         batch_size: As for `RobustClassifier`.
@@ -118,7 +118,18 @@ class GroupRobustClassifier(NetworkClassifier):
             held_out = self._held_out(numbers)
             train = ~held_out
             judged = held_out if held_out.any() else train
-            judge = _Judge(self, *(part[judged] for part in (inputs, targets, numbers)))
+            evaluated = [part[judged] for part in (inputs, targets, numbers)]
+            best, state = (-1.0, 0.0), {}
+            self.validation_curve_: list[float] = []
+
+            def keep_best() -> None:
+                nonlocal best, state
+                found = self._worst_group(*evaluated)
+                self.validation_curve_.append(found[0])
+                if found > best:
+                    best, self.best_iter_ = found, len(self.validation_curve_)
+                    state = copy.deepcopy(self.module_.state_dict())
+
             objective = robust.GroupDRO(
                 self.module_,
                 cross_entropy,
@@ -133,11 +144,10 @@ class GroupRobustClassifier(NetworkClassifier):
                 inputs[train],
                 targets[train],
                 extras=[numbers[train]],
-                after_epoch=judge.look,
+                after_epoch=keep_best,
             )
             self.group_weights_: Array = objective.weights.detach().numpy(force=True)
-            self.module_.load_state_dict(judge.state)
-            self.validation_curve_, self.best_iter_ = judge.curve, judge.best_iter
+            self.module_.load_state_dict(state)
         return self
 
     def group_scores(
@@ -161,7 +171,7 @@ class GroupRobustClassifier(NetworkClassifier):
         return {group: float(right[numbers == i].mean()) for i, group in enumerate(known.tolist())}
 
     def _held_out(self, groups: Tensor) -> Tensor:
-        """The samples by which a network is judged: a share of every group, never all of it."""
+        """Select the samples to validate with: a share of every group, never all of it."""
         chosen = torch.zeros(len(groups), dtype=torch.bool)
         for group in range(len(self.groups_)):
             members = torch.nonzero(groups == group).squeeze(1)
@@ -171,39 +181,21 @@ class GroupRobustClassifier(NetworkClassifier):
             chosen[members[torch.randperm(len(members))[:wanted]]] = True
         return chosen
 
-
-class _Judge:
-    """Keeps the network whose worst group fares best."""
-
-    def __init__(
-        self, owner: GroupRobustClassifier, inputs: Tensor, targets: Tensor, groups: Tensor
-    ) -> None:
-        self.module = owner.module_
-        self.inputs, self.targets, self.groups = inputs, targets, groups
-        self.curve: list[float] = []
-        self.best = (-1.0, 0.0)
-        self.best_iter = 0
-        self.state: dict[str, Any] = {}
-
-    def look(self) -> None:
-        """After an epoch."""
-        self.module.eval()
+    def _worst_group(self, inputs: Tensor, targets: Tensor, groups: Tensor) -> tuple[float, float]:
+        """Return the smallest accuracy of a group, and minus the largest loss of a group."""
+        self.module_.eval()
         with torch.no_grad():
-            logits = self.module(self.inputs)
-        self.module.train()
-        right = (logits.argmax(1) == self.targets).double()
-        losses = cross_entropy(logits, self.targets, reduction="none").double()
-        groups = sorted(set(self.groups.tolist()))
-        accuracy = min(right[self.groups == group].mean().item() for group in groups)
-        loss = max(losses[self.groups == group].mean().item() for group in groups)
-        self.curve.append(accuracy)
-        if (accuracy, -loss) > self.best:
-            self.best, self.best_iter = (accuracy, -loss), len(self.curve)
-            self.state = copy.deepcopy(self.module.state_dict())
+            logits = self.module_(inputs)
+        self.module_.train()
+        right = (logits.argmax(1) == targets).double()
+        losses = cross_entropy(logits, targets, reduction="none").double()
+        members = [groups == group for group in set(groups.tolist())]
+        accuracy = min(right[each].mean().item() for each in members)
+        return accuracy, -max(losses[each].mean().item() for each in members)
 
 
 def _numbered(groups: ArrayLike, num_samples: int) -> tuple[Array, Tensor]:
-    """The groups there are, and the place of every sample's group among them."""
+    """Return the distinct groups, and the index of each sample's group."""
     labels = column_or_1d(groups)
     if len(labels) != num_samples:
         raise ValueError(f"there are {num_samples} samples but {len(labels)} groups: give one each")

@@ -1,4 +1,4 @@
-"""A classifier and a regressor whose inputs are moved by an adversary."""
+"""A classifier and a regressor that are trained on adversarially perturbed inputs."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -24,7 +24,7 @@ _ADVERSARY = robust.Adversary(start="kept", max_steps=5)
 
 
 class _Perturbed(NetworkEstimator):
-    """What both share: the objective, and the certificate."""
+    """The objective and the certificate of the classifier and the regressor."""
 
     objective: Literal["wrm", "adversarial"]
     gamma: float
@@ -57,18 +57,17 @@ class _Perturbed(NetworkEstimator):
             raise ValueError(f"there are {len(inputs)} rows in X but {len(targets)} targets")
         if self.objective != "wrm":
             raise ValueError(
-                "a certificate is about perturbations at a price, and this estimator was trained "
-                "within a distance, for which nothing is certified: use objective='wrm'"
+                f"there is no certificate for objective={self.objective!r}: use objective='wrm'"
             )
         objective = robust.WRM(self.module_, self._loss, self.gamma)
         return robust.certificate(objective, [(inputs, targets)], rho=rho, gamma=gamma)
 
 
 class RobustClassifier(NetworkClassifier, _Perturbed):
-    r"""A classifier that is trained on inputs which an adversary has moved.
+    r"""A classifier that is trained on adversarially perturbed inputs.
 
-    With ``objective="wrm"`` the adversary pays for the distance, with ``objective="adversarial"``
-    it has a distance at its disposal:
+    With ``objective="wrm"`` the squared distance of the perturbation is penalized, with
+    ``objective="adversarial"`` the distance is bounded:
 
     .. math::
         \min_x \frac1n \sum_i \max_{z_i} \ell(x; z_i) - \gamma \|z_i - v_i\|_2^2
@@ -76,38 +75,36 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
         \min_x \frac1n \sum_i \max_{\|z_i - v_i\| \le \epsilon} \ell(x; z_i)
 
     with the cross-entropy :math:`\ell`. The adversary has no learning rate; see `neada.robust`.
-    Distances are in standardized units when `standardize` is on: there a feature's standard
-    deviation over the training data is 1.
+    With `standardize`, distances are in units of each feature's standard deviation over the
+    training data.
 
     Args:
         module: "linear", "mlp", or a function of (num_features, num_outputs) that returns a new
             network, such as a class derived from `torch.nn.Module`.
         hidden: Widths of the hidden layers of "mlp", which have ELU between them.
         objective: "wrm" or "adversarial".
-        gamma: The price of a unit of squared distance, for "wrm"; a small price is a strong
+        gamma: The penalty per unit of squared distance, for "wrm"; a small penalty is a strong
             adversary.
-        eps: The distance, for "adversarial".
-        norm: Of the distance, for "adversarial": "linf", "l2" or "l1".
-        standardize: Give every feature mean 0 and standard deviation 1 first, by the training data.
-        lr: The first learning rate of the network's Adam; it falls when the loss does not.
-        batch_size: Samples in a batch; None for a size that fits the data: at least 4 batches, none
-            above 256.
-        max_iter: Epochs at the most; None for a number that fits the data: 1000 steps, at least 20
-            epochs.
-        tol: The robust loss has to fall by so much, or the learning rate does; the fourth time
-            training ends. It is in nats.
-        random_state: Of the network's start and the order of the samples; as scikit-learn has it.
-        verbose: Write the robust loss of every epoch to the standard error.
+        eps: The largest distance, for "adversarial".
+        norm: The norm of the distance, for "adversarial": "linf", "l2" or "l1".
+        standardize: Scale every feature to mean 0 and standard deviation 1 on the training data.
+        lr: The initial learning rate of Adam for the network; it is reduced on plateaus.
+        batch_size: Samples per batch; None: at least about 4 batches of at most 256 samples.
+        max_iter: The largest number of epochs; None: 1000 steps, but at least 20 epochs.
+        tol: The learning rate is reduced if the robust loss, in nats, does not fall by `tol`; the
+            fourth time, training ends.
+        random_state: The seed of the initialization and of the order of the samples.
+        verbose: Write the robust loss of every epoch to stderr.
 
     Attributes:
         classes_: The labels, sorted.
-        module_: The network, in evaluation mode; its inputs are standardized if `standardize` is
-            on. It has X's precision: float32 for float32, float64 for anything else.
-        scaler_: The `StandardScaler` before it, or None.
-        loss_curve_: The mean over every epoch of what the adversary maximizes.
-        n_iter_: Epochs.
-        n_features_in_: Columns of X.
-        feature_names_in_: Their names, if X was a frame with names.
+        module_: The network, in evaluation mode; its inputs are standardized with `standardize`.
+            It is in float32 if X is, and otherwise in float64.
+        scaler_: The `StandardScaler` of the inputs, or None.
+        loss_curve_: The mean robust loss of each epoch.
+        n_iter_: The number of epochs.
+        n_features_in_: The number of columns of X.
+        feature_names_in_: The names of the columns, if X was a data frame.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -176,8 +173,8 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
     ) -> robust.Certificate:
         """Bound the mean cross-entropy under every shift of these data; for "wrm" only.
 
-        See `neada.robust.certificate` for what it says. It is about the samples given, and
-        "certified" for "linear", "mlp" and networks like them; for others it is an estimate.
+        See `neada.robust.certificate`. The bound holds for the given samples. It is certified for
+        "linear", "mlp" and similar networks, and an estimate for other networks.
 
         Args:
             X: One sample per row.
@@ -195,24 +192,24 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
 
 
 class RobustRegressor(RegressorMixin, _Perturbed):
-    r"""A regressor that is trained on inputs which an adversary has moved.
+    r"""A regressor that is trained on adversarially perturbed inputs.
 
-    As `RobustClassifier`, with the squared error. The target is given mean 0 and variance 1 by the
-    training data, always, and the loss is in these units: 1 is the error of the mean.
+    As `RobustClassifier`, with the squared error. The target is always scaled to mean 0 and
+    variance 1 on the training data, and the loss is in these units.
 
     With ``objective="wrm"`` and a linear network the worst case of a residual r is
     :math:`r^2 / (1 - \|w\|^2/\gamma)`: the weights stay within a ball of radius
-    sqrt(gamma), and the adversary shrinks them as a ridge does.
+    sqrt(gamma) and shrink as in ridge regression.
 
     Args:
         module: As for `RobustClassifier`; one output.
         hidden: As for `RobustClassifier`.
         objective: "wrm" or "adversarial".
-        gamma: The price of a unit of squared distance, for "wrm", in units of the target's
+        gamma: The penalty per unit of squared distance, for "wrm", in units of the target's
             variance.
-        eps: The distance, for "adversarial".
-        norm: Of the distance, for "adversarial": "linf", "l2" or "l1".
-        standardize: As for `RobustClassifier`; it is about X.
+        eps: The largest distance, for "adversarial".
+        norm: The norm of the distance, for "adversarial": "linf", "l2" or "l1".
+        standardize: As for `RobustClassifier`; it concerns X only.
         lr: As for `RobustClassifier`.
         batch_size: As for `RobustClassifier`.
         max_iter: As for `RobustClassifier`.

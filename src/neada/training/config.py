@@ -14,16 +14,15 @@ from typing import Any, Literal, Union, get_args, get_origin
 from neada import tables
 from neada.checks import check_choice, check_number, printable, shown
 
-__all__ = ["LENGTH", "OF_THE_MACHINE", "ON_RESUME", "TrainConfig"]
+__all__ = ["LENGTH", "ON_RESUME", "TrainConfig"]
 
 Optimizer = Literal["adam", "amsgrad", "sgd", "adagrad", "dog", "dowg"]
 
 LENGTH = ("max_calls", "epochs")
 """Fields that determine the length of a run."""
-OF_THE_MACHINE = ("device", "compile", "threads")
-"""Fields that determine where a run is computed; its metrics are equal up to rounding."""
-ON_RESUME = (*LENGTH, *OF_THE_MACHINE)
-"""Fields that may change when a run is resumed."""
+ON_RESUME = (*LENGTH, "device", "compile", "threads")
+"""Fields that may change when a run is resumed; on another machine, metrics are equal up to
+rounding."""
 
 _ZERO_ALLOWED = ("data_seed", "seed", "beta", "adjustment", "eval_eps")
 _LARGEST = {int: 2**63 - 1, float: 1e30}  # a few times 1e30 is still finite in float32

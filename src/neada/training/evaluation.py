@@ -1,6 +1,4 @@
-"""How good a model is: clean, attacked, and on its worst group."""
-
-from collections.abc import Callable, Iterable, Iterator
+"""Accuracies of a model: clean, under attack, and on its worst group."""
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +10,10 @@ from neada.data import Dataset
 from neada.training.config import TrainConfig
 from neada.training.players import groups_of
 
-__all__ = ["Chunks", "Interrupted", "accuracy_names", "evaluate", "evaluations"]
+__all__ = ["accuracy_names", "chunks", "evaluations"]
 
 _CHUNK_CPU, _CHUNK = 100, 1000
 """Samples per batch on the CPU, where small batches are faster, and on other devices."""
-
-
-class Interrupted(Exception):  # noqa: N818 (a signal, not an error)
-    """Somebody wants the evaluation to stop."""
 
 
 def evaluations(
@@ -27,78 +21,70 @@ def evaluations(
     model: nn.Module,
     data: Dataset,
     at_end: bool,
-    interrupted: Callable[[], bool] = lambda: False,
     progress: Progress = lambda part, words: None,
 ) -> list[dict[str, float]]:
     """Evaluate on ``config.eval_samples`` and, at the end, also on ``config.final_samples``.
 
-    Every curve is therefore about the same samples from its first point to its last. The result
-    ``eval_samples`` is the number of samples of the test set.
+    All points of a curve are therefore about the same samples. ``eval_samples`` in the result is
+    the number of samples of the test set.
 
     Args:
-        config: Which attack, which eps, how many samples.
+        config: The attack, its sizes, and the numbers of samples.
         model: The network.
-        data: What it was trained on.
+        data: The data set.
         at_end: Whether this is the last evaluation of the run.
-        interrupted: Asked between chunks whether to give up.
-        progress: Called with the part that is done, from 0 to 1, and a description.
-
-    Raises:
-        Interrupted: `interrupted` said so.
+        progress: Called with the completed share of a split and a description; it may raise an
+            exception to stop the evaluation.
     """
     largest = max(len(targets) for part, (_, targets) in data.splits.items() if part != "train")
-    asked = [largest if config.eval_samples is None else config.eval_samples]
+    wanted = [largest if config.eval_samples is None else config.eval_samples]
     if at_end and config.final_samples is not None:
-        asked.append(largest if config.final_samples == "all" else int(config.final_samples))
-    sizes = list(dict.fromkeys(min(size, largest) for size in asked))
+        wanted.append(largest if config.final_samples == "all" else int(config.final_samples))
+    sizes = dict.fromkeys(min(size, largest) for size in wanted)
     return [
         {
-            **evaluate(config, model, data, size, interrupted, progress),
+            **_evaluate(config, model, data, size, progress),
             "eval_samples": len(data.targets_test[:size]),
         }
         for size in sizes
     ]
 
 
-def evaluate(
-    config: TrainConfig,
-    model: nn.Module,
-    data: Dataset,
-    num_samples: int | None,
-    interrupted: Callable[[], bool] = lambda: False,
-    progress: Progress = lambda part, words: None,
-) -> dict[str, float]:
-    """Accuracies on the test set and, where there is one, on the held-out part.
+def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
+    """Return the names of the accuracies: ``test_clean``, ``test_0.05``, ``held_out_clean``, ...
 
-    Args:
-        config: Which attack, which eps.
-        model: The network.
-        data: What it was trained on.
-        num_samples: How many samples of each part to look at; None for all.
-        interrupted: Asked between chunks whether to give up.
-        progress: Called with the part of a split that is done, from 0 to 1, and a description.
-
-    Returns:
-        ``test_clean``, ``test_0.05`` and so on, ``held_out_...`` likewise; with groups also
-        ``test_worst_group``.
-
-    Raises:
-        Interrupted: `interrupted` said so.
+    With groups, there is also ``test_worst_group``.
     """
-    has_groups = tables.OBJECTIVES[config.objective].has_groups
+    kinds = ["clean", *(f"{eps:g}" for eps in dict.fromkeys(config.eval_eps))]
+    kinds += ["worst_group"] if tables.OBJECTIVES[config.objective].has_groups else []
+    parts = [part.replace("-", "_") for part in data.splits if part != "train"]
+    return [f"{part}_{kind}" for part in parts for kind in kinds]
+
+
+def chunks(inputs: Tensor, targets: Tensor, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Split samples into batches of a size that is fast on the device."""
+    size = _CHUNK_CPU if device.type == "cpu" else _CHUNK
+    return list(zip(torch.split(inputs, size), torch.split(targets, size), strict=True))
+
+
+def _evaluate(
+    config: TrainConfig, model: nn.Module, data: Dataset, num_samples: int, progress: Progress
+) -> dict[str, float]:
+    """Return the accuracies on the first samples of each split; each rank evaluates a part."""
     own = slice(parallel.rank(), num_samples, parallel.num_ranks())
+    device = devices.of_module(model)
     found: list[float] = []
     for part, (inputs, targets) in data.splits.items():
         if part == "train":
             continue
-        batches = Chunks(inputs[own], targets[own], devices.of_module(model), interrupted)
+        batches = chunks(inputs[own], targets[own], device)
 
         def tell(share: float, words: str, part: str = part) -> None:
             progress(share, f"{part} {words}")
 
         num_seen, *num_right = _sums(_num_right(config, model, data, batches, tell)).tolist()
         found += [count / num_seen for count in num_right]
-        if has_groups:
+        if tables.OBJECTIVES[config.objective].has_groups:
             groups = groups_of(data, part)
             counts = _sums(_by_group(model, batches, groups[own], int(groups.max()) + 1))
             sizes, right = counts[:, counts[0] > 0]
@@ -107,68 +93,22 @@ def evaluate(
 
 
 def _sums(counts: Tensor) -> Tensor:
-    """The sums of counts over all ranks."""
+    """Return the sums of counts over all ranks."""
     sums = counts.double()
     parallel.average_([sums])
     return (sums * parallel.num_ranks()).round().long()
-
-
-def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
-    """What `evaluate` calls its numbers, in their order."""
-    kinds = ["clean", *(f"{eps:g}" for eps in dict.fromkeys(config.eval_eps))]
-    kinds += ["worst_group"] if tables.OBJECTIVES[config.objective].has_groups else []
-    parts = [part.replace("-", "_") for part in data.splits if part != "train"]
-    return [f"{part}_{kind}" for part in parts for kind in kinds]
-
-
-class Chunks:
-    """A part of the data in batches for evaluations.
-
-    Args:
-        inputs: All inputs.
-        targets: All targets.
-        device: Where the model is; the size of the batches depends on it.
-        interrupted: Asked before every batch whether to give up.
-
-    Raises:
-        Interrupted: `interrupted` said so; raised by the iterator.
-    """
-
-    def __init__(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        device: torch.device,
-        interrupted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        size = _CHUNK_CPU if device.type == "cpu" else _CHUNK
-        self.num_samples = len(inputs)
-        self._batches = list(
-            zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
-        )
-        self._interrupted = interrupted
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in self._batches:
-            if self._interrupted():
-                raise Interrupted
-            yield batch
 
 
 def _num_right(
     config: TrainConfig,
     model: nn.Module,
     data: Dataset,
-    batches: Chunks,
+    batches: list[tuple[Tensor, Tensor]],
     progress: Progress,
 ) -> Tensor:
-    """How many samples there are, and how many are right: clean, and at each eps."""
-    levels = dict.fromkeys(config.eval_eps)
-    if batches.num_samples == 0:  # more ranks than samples
-        return torch.zeros(2 + len(levels), dtype=torch.int64)
+    """Count the samples, and those classified correctly: clean, and at each eps."""
+    if not batches[0][0].numel():  # more ranks than samples
+        return torch.zeros(2 + len(dict.fromkeys(config.eval_eps)), dtype=torch.int64)
     accuracy = attacks.robust_accuracy(
         model,
         batches,
@@ -178,20 +118,16 @@ def _num_right(
         bounds=data.bounds if config.eval_clip else None,
         progress=progress,
     )
-    shares = [accuracy.clean, *accuracy.attacked.values()]
-    num_samples = accuracy.num_samples
-    return torch.tensor([num_samples, *(round(share * num_samples) for share in shares)])
+    shares = torch.tensor([1.0, accuracy.clean, *accuracy.attacked.values()], dtype=torch.float64)
+    return (shares * accuracy.num_samples).round().long()
 
 
 def _by_group(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], groups: Tensor, num_groups: int
+    model: nn.Module, batches: list[tuple[Tensor, Tensor]], groups: Tensor, num_groups: int
 ) -> Tensor:
-    """Two rows: how many samples every group has, and how many of them are right."""
+    """Count, in two rows, the samples of each group and those classified correctly."""
     device = devices.of_module(model)
     with evaluating(model), torch.no_grad():
-        found = [(model(inputs.to(device)).argmax(1).cpu(), targets) for inputs, targets in batches]
-    if not found:  # more ranks than samples
-        return torch.zeros(2, num_groups, dtype=torch.int64)
-    right = torch.cat([classes == targets for classes, targets in found]).nonzero().squeeze(1)
-    counts = [torch.bincount(groups[rows], minlength=num_groups) for rows in (slice(None), right)]
-    return torch.stack(counts)
+        right = [model(inputs.to(device)).argmax(1).cpu() == targets for inputs, targets in batches]
+    counted = (groups, groups[torch.cat(right)])
+    return torch.stack([torch.bincount(rows, minlength=num_groups) for rows in counted])

@@ -1,10 +1,9 @@
 """The training loop."""
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +11,28 @@ import torch
 from torch import nn
 
 from neada import devices, parallel
-from neada.attacks.gradient import evaluating
-from neada.checks import check_flags, check_number, check_path, shown
+from neada.checks import check_path
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
 from neada.runs import Checkpoint, RunFolder, encode, locked
 from neada.tensors import NonFiniteGradient
-from neada.training.config import LENGTH, OF_THE_MACHINE, ON_RESUME, TrainConfig
-from neada.training.evaluation import Interrupted, evaluations
+from neada.training.config import LENGTH, ON_RESUME, TrainConfig
+from neada.training.evaluation import evaluations
 from neada.training.opening import load_data, make_model
 from neada.training.players import groups_of, make_game
 from neada.training.result import METRICS, Meter, Progress, Schedule, TrainResult, TrainStatus
 from neada.training.signals import Interruption, listening
-from neada.training.tensorboard import TensorBoardLog, tensorboard_module
 
 __all__ = ["train"]
 
 
 _EVALUATIONS, _ROWS = 10, 100
 _MAX_SKIPS = 10
+
+
+class _Interrupted(Exception):  # noqa: N818 (not an error)
+    """A signal stops an evaluation."""
 
 
 def train(
@@ -93,19 +94,12 @@ def train(
         >>> result.calls, sorted(result.accuracies)
         (100, ['test_0.5', 'test_clean'])
     """
-    if not isinstance(config, TrainConfig):
-        raise TypeError(f"config must be a TrainConfig, got {shown(config)}")
-    check_number("checkpoint_seconds", checkpoint_seconds, most=math.inf)
-    check_flags(resume=resume, overwrite=overwrite, tensorboard=tensorboard)
     if folder is None and (resume or tensorboard):
         raise ValueError("resume and tensorboard require a run folder")
     folder = None if folder is None else check_path("folder", folder)
-    if tensorboard:
-        tensorboard_module("compat")  # fails before anything is written
+    writer = _summary_writer() if tensorboard else None
     device = devices.choose(config.device)
     with parallel.process_group(device), _threads(config.threads), contextlib.ExitStack() as held:
-        own = {name: getattr(config, name) for name in OF_THE_MACHINE}
-        config = replace(parallel.from_first(config), **own)
         data = _load_in_turn(config, download) if data is None else data
         model = make_model(config, data) if model is None else model
         model.to(device)
@@ -115,10 +109,10 @@ def train(
         if run is not None:
             held.enter_context(locked(run.path))
         training.begin(resume, overwrite)
-        if run is not None and tensorboard:
+        if run is not None and writer is not None:
             next_step = training.rows[-1]["calls"] + 1 if training.rows else 0
-            log = TensorBoardLog(run.path / "tensorboard", next_step)
-            training.log = held.enter_context(contextlib.closing(log))
+            log = writer(run.path / "tensorboard", purge_step=next_step)
+            training.log = held.enter_context(log)
         interruption = held.enter_context(listening(active=folder is not None))
         is_shown = not callable(progress) and progress and parallel.rank() == 0
         show = held.enter_context(progress_bar(is_shown))
@@ -154,8 +148,7 @@ class _Training:
         self.run_folder, self.folder = run, folder
         self.fingerprint = {} if folder is None else data.fingerprint()
         if config.compile:
-            with evaluating(model):
-                devices.compile_in_place(model, data.inputs_train[:2].to(device))
+            devices.compile_in_place(model)
         self.game = make_game(config, model, data)
         self.batches = Batches(
             data.inputs_train,
@@ -174,7 +167,7 @@ class _Training:
         self.used_up = self.complete = False
         self.num_skipped = self.skipped_in_a_row = 0
         self.started = self.saved_at = time.perf_counter()
-        self.log: TensorBoardLog | None = None
+        self.log: Any = None  # a SummaryWriter
 
     # The run folder.
 
@@ -285,13 +278,12 @@ class _Training:
                 # A row, sometimes with an evaluation, always with one at the end.
                 done = self.used_up or self._part() >= 1.0
                 at = (self.game.calls, self._share(self.first_length))
+                found: list[dict[str, float]] = []
                 if done or self.evaluations_due.is_due(*at):
-                    found = self._evaluate(done, interruption, stopping, show)
+                    found = [] if stopping else self._evaluate(done, interruption, show)
                     stopping = stopping or not found
                 elif self.rows_due.is_due(*at):
                     found = [{}]
-                else:
-                    found = []
                 if found:
                     self._write_rows(found)
                     self.rows_due.tick(*at)
@@ -349,24 +341,19 @@ class _Training:
         return [mean > 0.0 for mean in means[: len(flags)]]
 
     def _evaluate(
-        self,
-        at_end: bool,
-        interruption: Interruption,
-        stopping: bool,
-        show: Callable[[float, str], None],
+        self, at_end: bool, interruption: Interruption, show: Callable[[float, str], None]
     ) -> list[dict[str, float]]:
         """Return accuracies; an empty list if a signal stopped the evaluation."""
 
-        def interrupted() -> bool:
-            return stopping or (interruption.received and not parallel.is_active())
-
         def tell(share: float, words: str) -> None:
+            if interruption.received and not parallel.is_active():
+                raise _Interrupted
             show(self._part(), f"evaluation: {words} {share:.0%}")
 
         try:
             with self._autocast():
-                found = evaluations(self.config, self.model, self.data, at_end, interrupted, tell)
-        except Interrupted:
+                found = evaluations(self.config, self.model, self.data, at_end, tell)
+        except _Interrupted:
             return []
         self.accuracy = found[-1]["test_clean"]
         return found
@@ -388,7 +375,9 @@ class _Training:
             self.run_folder.append(rows)
         if self.log is not None:
             for row in rows:
-                self.log.append(row)
+                for name, number in row.items():
+                    if name != "calls":
+                        self.log.add_scalar(name, number, row["calls"])
 
     def _keep(self, metrics: Sequence[float]) -> None:
         """Record a step; metrics and running statistics become means over the ranks."""
@@ -514,6 +503,14 @@ def _threads(num_threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("tensorboard is missing: pip install 'neada[tensorboard]'") from error
+    return SummaryWriter
 
 
 def _load_in_turn(config: TrainConfig, download: bool) -> Dataset:
