@@ -125,16 +125,6 @@ def test_rows_equal_single_evaluations_and_float32_follows(problem):
     torch.testing.assert_close(norms.reshape(2, 6), torch.stack(alone, 1), rtol=1e-9, atol=1e-12)
 
 
-@problems_with_a_best_response
-def test_rows_and_float32_of_the_best_response_and_of_phi(problem):
-    x, _ = points(problem, 6)
-    best, phi = problem.best_response(x), problem.phi(x)
-    torch.testing.assert_close(best[4], problem.best_response(x[4]), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(phi[4], problem.phi(x[4]), rtol=1e-9, atol=1e-12)
-    assert problem.best_response(x.reshape(2, 3, -1)).shape == (2, 3, problem.dim_y)
-    assert problem.best_response(x.float()).dtype == problem.phi(x.float()).dtype == torch.float32
-
-
 @all_problems
 def test_the_declared_constants_hold_at_sampled_hessians(problem):
     largest, smallest = 0.0, math.inf
@@ -174,6 +164,8 @@ def test_without_a_smoothness_constant_the_curvature_is_unbounded(name, player):
 def test_the_best_response_maximizes_and_phi_is_the_maximum(problem):
     x, y = points(problem, 40, seed=3)
     best = problem.best_response(x)
+    torch.testing.assert_close(best[4], problem.best_response(x[4]), rtol=1e-9, atol=1e-12)
+    assert problem.best_response(x.float()).dtype == problem.phi(x.float()).dtype == torch.float32
     y_rows = problem.row_sets()[1]
     assert y_rows is None or torch.as_tensor(y_rows.contains(best)).all()
     scale = 1.0 + problem.gradients(x, best)[1].norm(dim=-1)

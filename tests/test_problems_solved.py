@@ -89,20 +89,6 @@ def test_a_declared_solution_among_several_is_a_minimum_for_a_start_beside_it(na
     assert all(norm <= 1e-6 for norm in problem.stationarity(x, problem.best_response(x)))
 
 
-NESTED = {  # learning rates of x and y
-    "quadratic": (0.1, 0.5), "mccormick": (0.2, 0.5), "bounded_nonconvex": (0.1, 1.0),
-    "dirac_gan": (0.5, 1.0), "nonconvex_pl": (0.3, 0.2), "stackelberg": (0.2, 1.0),
-    "auc_maximization": (0.4, 1.0), "wrm_logistic": (1.0, 8.0),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NESTED)
-def test_plain_nested_descent_solves_the_problem_without_the_best_response(name):
-    problem = problems.make(name)
-    x, y = nested_descent(problem, *NESTED[name], steps=400)
-    assert all(norm <= 1e-6 for norm in problem.stationarity(x, y))
-
-
 def test_on_the_stackelberg_game_equal_learning_rates_cycle_and_nesting_converges():
     problem = problems.stackelberg()
     for lr, largest in ((0.02, 4.0), (0.1, 4.0), (0.5, 1e6)):  # two cycles and a divergence
@@ -157,13 +143,6 @@ def test_random_quadratics_have_the_constants_asked_for(dims, kappa):
     assert of_phi[0] > 1e-3
     assert of_phi[0] < 0.5 or dims != (20, 20), "only slightly strongly convex"
     assert max(problem.stationarity(*problem.solution)) <= 1e-9
-
-
-def test_seeds_give_different_data_and_a_seed_the_same():
-    for name in ("nc_sc_quadratic_kappa10", "bilinear", "robust_logistic", "auc_maximization"):
-        first, same, other = (problems.make(name, seed=seed) for seed in (1, 1, 2))
-        x, y = normal(0, first.dim_x), normal(1, first.dim_y)
-        assert first.fun(x, y) == same.fun(x, y) != other.fun(x, y)
 
 
 @pytest.mark.parametrize("start", ["declared", "reached"])
