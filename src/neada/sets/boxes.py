@@ -23,6 +23,7 @@ class Box(Set):
         upper: likewise, with inf for no bound.
 
     Example:
+        >>> import torch
         >>> box = Box(lower=0.0, upper=torch.tensor([1.0, 2.0]))
         >>> box.project(torch.tensor([-1.0, 5.0]))
         tensor([0., 2.])
@@ -88,6 +89,7 @@ class WholeSpace(Box):
         P(v) = v
 
     Example:
+        >>> import torch
         >>> space = WholeSpace()
         >>> space.gradient_mapping(torch.tensor([1.0, 2.0]), torch.tensor([0.1, -0.2]))
         tensor([-0.1000,  0.2000])
@@ -104,6 +106,7 @@ class NonNegative(Box):
         P(v) = \max(v,\ 0)
 
     Example:
+        >>> import torch
         >>> orthant = NonNegative()
         >>> orthant.project(torch.tensor([-1.0, 5.0]))
         tensor([0., 5.])
