@@ -182,7 +182,9 @@ def draw(case, seed, scale=1.0, dtype=torch.float64):
 
 
 def feasible(case, seed, dtype=torch.float64):
-    return case.set.sample(draw(case, 0, dtype=dtype), torch.Generator().manual_seed(seed))
+    """A point of the interior or the boundary: the mean of two projections."""
+    pairs = zip(*(case.set.project(draw(case, seed + i, 2.0, dtype)) for i in (0, 1)), strict=True)
+    return [(a + b) / 2 for a, b in pairs]
 
 
 def joined(tensors):

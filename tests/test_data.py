@@ -12,7 +12,6 @@ import torch
 
 from neada import data
 from neada.data import DataError, Dataset
-from neada.data.readers import read_idx
 
 SHARED_MNIST = Path(__file__).parents[1].parent / "shared" / "data" / "mnist"
 FILES = [
@@ -86,9 +85,8 @@ def test_synthetic_depends_on_the_seed_only() -> None:
 def test_digits_are_the_bundled_images_once_each() -> None:
     sklearn = pytest.importorskip("sklearn.datasets")
     found = data.load("digits")
-    assert repr(found) == (
-        "Dataset('digits': 1438 train, 359 test, inputs (1, 8, 8) in [0, 1], 10 classes)"
-    )
+    assert found.input_shape == (1, 8, 8) and found.bounds == (0.0, 1.0)
+    assert (len(found.inputs_train), len(found.inputs_test)) == (1438, 359)
     bunch = sklearn.load_digits()
     expected = sorted((*row, label) for row, label in zip(bunch.data, bunch.target, strict=True))
     rows = [
@@ -117,16 +115,10 @@ def test_mnist_5k_has_500_of_each() -> None:
     assert found.inputs_train.max() == 1.0
 
 
-@pytest.mark.parametrize(
-    ("name", "package", "sentence"),
-    [
-        ("digits", "sklearn.datasets", "pip"),
-    ],
-)
-def test_a_missing_package_is_named(name, package, sentence, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=sentence):
-        data.load(name)
+def test_a_missing_package_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match="neada"):
+        data.load("digits")
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -186,48 +178,26 @@ def test_places_are_searched_in_order(nowhere, monkeypatch) -> None:
     assert data.load("fashion-mnist", folder=nowhere / "given").source == str(nowhere / "given")
 
 
-def test_what_is_not_found_says_what_to_do(nowhere, monkeypatch) -> None:
+def test_missing_files_raise(nowhere) -> None:
     with pytest.raises(DataError, match="download") as caught:
         data.load("mnist")
     assert str(nowhere / "cache" / "neada") in str(caught.value)
     write_images(nowhere / "cache" / "neada")
     (nowhere / "given").mkdir()
-    with pytest.raises(DataError, match="hold"):
-        data.load("mnist", folder=nowhere / "given")  # a given folder is not passed over
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(nowhere / "home"))
-    with pytest.raises(DataError, match=str(nowhere / "home" / ".cache" / "neada")):
-        data.load("mnist")
-
-
-def test_an_uncompressed_file_is_mapped_not_read(tmp_path) -> None:
-    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    (tmp_path / "a").write_bytes(idx_bytes(array))
-    found = read_idx(tmp_path / "a")
-    assert isinstance(found, np.memmap) and not found.flags.writeable
-    np.testing.assert_array_equal(found, array)
+    with pytest.raises(DataError, match="given"):
+        data.load("mnist", folder=nowhere / "given")  # no other folder is searched
 
 
 @pytest.mark.parametrize(
-    ("code", "dtype"), [(8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8")]
+    ("save", "names"), [(np.savez, ("inputs", "targets")), (np.savez_compressed, ("x", "y"))]
 )
-@pytest.mark.parametrize("packed", [False, True])
-def test_every_idx_dtype_is_read(code, dtype, packed, tmp_path) -> None:
-    array = np.array([[1, -2, 3], [100, 0, -7]]).astype(dtype)
-    content = idx_bytes(array, code)
-    (tmp_path / "a").write_bytes(gzip.compress(content) if packed else content)
-    np.testing.assert_array_equal(read_idx(tmp_path / "a"), array)
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-@pytest.mark.parametrize("names", [("inputs", "targets"), ("x", "y"), ("inputs", "y")])
 def test_an_npz_file_is_split_with_its_groups(save, names, tmp_path) -> None:
     inputs = np.arange(60.0).reshape(20, 3)
     targets = np.arange(20, dtype=np.int8) % 4
     arrays = dict(zip(names, (inputs, targets), strict=True))
     save(tmp_path / "own.npz", **arrays, groups=np.arange(20) % 3)
     found = data.load(tmp_path / "own.npz", seed=5, test_fraction=0.25)
-    assert repr(found) == "Dataset('own': 15 train, 5 test, inputs (3,), 4 classes, 3 groups)"
+    assert (found.num_classes, found.num_groups, len(found.inputs_test)) == (4, 3, 5)
     rows = []
     for part, groups in (("train", found.groups_train), ("test", found.groups_test)):
         for row, label, group in zip(*found.splits[part], groups, strict=True):
@@ -253,12 +223,10 @@ def test_names_are_listed_and_the_nearest_is_suggested() -> None:
     assert data.names() == ["synthetic", "digits", "mnist-5k", "mnist", "fashion-mnist"]
     with pytest.raises(DataError, match="fashion"):
         data.load("fashon_mnist")
-    with pytest.raises(DataError, match="digits"):
-        data.load("digit")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "keyword"),
     [
         ({"name": "digits", "folder": "x"}, "folder"),
         ({"name": "synthetic", "test_fraction": 0.5}, "fixed"),
@@ -266,8 +234,8 @@ def test_names_are_listed_and_the_nearest_is_suggested() -> None:
         ({"name": "synthetic", "seed": -1}, "seed"),
     ],
 )
-def test_arguments_without_meaning_are_refused(arguments, sentence) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_arguments_raise(arguments, keyword) -> None:
+    with pytest.raises(ValueError, match=keyword):
         data.load(**arguments)
 
 
@@ -275,20 +243,20 @@ INPUTS, TARGETS = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "keyword"),
     [
         ({"inputs_test": torch.rand(4, 3)}, "test"),
         ({"inputs_train": torch.zeros(4, 2).long()}, "floating"),
-        ({"inputs_train": INPUTS * math.nan}, "finite"),
+        ({"inputs_train": INPUTS * math.nan}, "NaN"),
         ({"inputs_train": INPUTS + 2.0}, "outside"),
         ({"targets_test": torch.tensor([0, 1, 2, 1])}, "labels"),
         ({"targets_train": TARGETS[:3]}, "int64"),
         ({"inputs_test": INPUTS[:0], "targets_test": TARGETS[:0]}, "inputs"),
-        ({"inputs_test": INPUTS[:, :0], "inputs_train": INPUTS[:, :0]}, "hold"),
-        ({"inputs_held_out": INPUTS}, "come"),
+        ({"inputs_held_out": INPUTS}, "held-out"),
+        ({"groups_test": -TARGETS}, "group"),
     ],
 )
-def test_a_data_set_that_contradicts_itself_is_refused(changes, sentence) -> None:
+def test_a_data_set_that_contradicts_itself_raises(changes, keyword) -> None:
     fields = {
         "inputs_train": INPUTS,
         "targets_train": TARGETS,
@@ -296,25 +264,5 @@ def test_a_data_set_that_contradicts_itself_is_refused(changes, sentence) -> Non
         "targets_test": TARGETS,
         **changes,
     }
-    with pytest.raises(DataError, match=sentence):
+    with pytest.raises(DataError, match=keyword):
         Dataset("own", num_classes=2, bounds=(0.0, 1.0), **fields)
-
-
-def test_a_data_set_moves_as_a_whole() -> None:
-    own = Dataset(
-        "own",
-        INPUTS,
-        TARGETS,
-        INPUTS,
-        TARGETS,
-        2,
-        inputs_held_out=INPUTS,
-        targets_held_out=TARGETS,
-        groups_train=TARGETS,
-    )
-    moved = own.to("cpu", torch.float64)
-    assert moved.inputs_train.dtype == moved.inputs_held_out.dtype == torch.float64
-    assert moved.targets_train.dtype == moved.groups_train.dtype == torch.int64
-    assert own.inputs_train.dtype == torch.float32
-    with pytest.raises(AttributeError):
-        own.name = "other"

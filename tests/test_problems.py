@@ -1,6 +1,5 @@
 """Every problem of the zoo is what it says: derivatives, constants, best responses, solutions."""
 
-import itertools
 import math
 
 import pytest
@@ -66,8 +65,6 @@ def test_the_zoo_has_its_problems_and_each_is_also_a_function():
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match="mcormick"):
         problems.make("mcormick")
-    with pytest.raises(ValueError, match="nc_sc_quadratic_kappa10"):
-        problems.make("nc_sc_quadratic")
     with pytest.raises(TypeError, match="unexpected"):
         problems.make("mccormick", kappa=3.0)
 
@@ -78,14 +75,11 @@ def test_a_problem_is_complete(problem):
         assert point.dtype == torch.float64 and point.dim() == 1
         assert point.abs().max() <= 10.0
         assert one is None or one.contains(point)
-    assert problem.description and problem.reference
+    assert problem.description
     second = problem.name in SECOND
     assert max(problem.dim_x, problem.dim_y) <= (100 if second else 50)
     assert problem.pl_modulus is None or problem.strong_concavity is None
     assert second or problem.strong_concavity is not None or problem.pl_modulus is not None
-    assert (
-        repr(problem) == f"Problem({problem.name!r}, dim_x={problem.dim_x}, dim_y={problem.dim_y})"
-    )
     norms = problem.stationarity(problem.x0, problem.y0)
     # In the second part of the zoo one player may start where the other lets it rest.
     assert (any if second else all)(norm > 1e-2 for norm in norms), "the start is a solution"
@@ -131,16 +125,6 @@ def test_rows_equal_single_evaluations_and_float32_follows(problem):
     torch.testing.assert_close(norms.reshape(2, 6), torch.stack(alone, 1), rtol=1e-9, atol=1e-12)
 
 
-@problems_with_a_best_response
-def test_rows_and_float32_of_the_best_response_and_of_phi(problem):
-    x, _ = points(problem, 6)
-    best, phi = problem.best_response(x), problem.phi(x)
-    torch.testing.assert_close(best[4], problem.best_response(x[4]), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(phi[4], problem.phi(x[4]), rtol=1e-9, atol=1e-12)
-    assert problem.best_response(x.reshape(2, 3, -1)).shape == (2, 3, problem.dim_y)
-    assert problem.best_response(x.float()).dtype == problem.phi(x.float()).dtype == torch.float32
-
-
 @all_problems
 def test_the_declared_constants_hold_at_sampled_hessians(problem):
     largest, smallest = 0.0, math.inf
@@ -180,6 +164,8 @@ def test_without_a_smoothness_constant_the_curvature_is_unbounded(name, player):
 def test_the_best_response_maximizes_and_phi_is_the_maximum(problem):
     x, y = points(problem, 40, seed=3)
     best = problem.best_response(x)
+    torch.testing.assert_close(best[4], problem.best_response(x[4]), rtol=1e-9, atol=1e-12)
+    assert problem.best_response(x.float()).dtype == problem.phi(x.float()).dtype == torch.float32
     y_rows = problem.row_sets()[1]
     assert y_rows is None or torch.as_tensor(y_rows.contains(best)).all()
     scale = 1.0 + problem.gradients(x, best)[1].norm(dim=-1)
@@ -227,7 +213,7 @@ def test_the_declared_solution_is_stationary_and_a_point_beside_it_is_not(name):
     "one", [L2Ball(0.5, torch.ones(3).double()), L1Ball(0.5), Simplex(2.0), Box(-0.5, 0.2), None]
 )
 def test_row_sets_hold_every_row_in_the_set_of_one(one):
-    problem = Problem("", lambda x, y: x.sum(-1), normal(0, 3), normal(0, 3), "", "", one, one)
+    problem = Problem("", lambda x, y: x.sum(-1), normal(0, 3), normal(0, 3), "", one, one)
     rows = problem.row_sets()[1]
     batch = 2.0 * normal(1, 5, 3)
     if one is None:
@@ -238,40 +224,23 @@ def test_row_sets_hold_every_row_in_the_set_of_one(one):
     )
 
 
-def test_refusals():
+def test_a_set_without_a_version_per_row_raises():
     half = HalfSpace(torch.ones(2).double(), 1.0)
-    flat = Problem("flat", lambda x, y: x.sum(-1), normal(0, 2), normal(0, 2), "", "", y_set=half)
+    flat = Problem("flat", lambda x, y: x.sum(-1), normal(0, 2), normal(0, 2), "", y_set=half)
     with pytest.raises(ValueError, match="version"):
         flat.row_sets()
 
 
-WRONG = {
-    "quadratic": [{"L": 0.0}, {"L": math.inf}],
-    "nc_sc_quadratic": [{"kappa": 1.5}, {"kappa": math.nan}],
-    "bilinear": [{"strong_concavity": 0.0}],
-    "ball_constrained": [{"radius": -1.0}],
-    "box_constrained": [{"half_width": 0.0}],
-    "bounded_nonconvex": [{"mu": -0.1}],
-    "robust_least_squares": [{"penalty": 1.0}],
-    "robust_logistic": [{"penalty": 0.0}],
-    "wrm_logistic": [{"penalty": 0.05}],
-    "auc_maximization": [{"regularization": 0.0}],
-    "dirac_gan": [{"penalty": 0.0}],
-    "stackelberg": [{"concavity": 2.0}, {"coupling": 0.1}],
-    "gaussian_quadratic": [{"kappa": 0.5}],
-    "mixed_units": [{"coupling": 0.0}],
-    "bilinear_game": [{"regularization": -1e-4}],
-    "matrix_game": [{"support": 1}],
-    "fair_logistic": [{"bound": 10.0}],
-    "entropic": [{"temperature": 0.0}],
-    "orthant_entropic": [{"temperature": -1.0}],
-    "log_barrier": [{"strength": 0.0}],
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "options"), [*itertools.chain(*([(n, o) for o in os] for n, os in WRONG.items()))]
+    ("name", "options"),
+    [
+        ("quadratic", {"L": 0.0}),
+        ("nc_sc_quadratic", {"kappa": 1.5}),
+        ("gaussian_quadratic", {"kappa": 0.5}),
+        ("bounded_nonconvex", {"mu": -0.1}),
+        ("bilinear_game", {"regularization": -1e-4}),
+    ],
 )
-def test_options_that_break_the_promises_are_refused(name, options):
-    with pytest.raises(ValueError, match=r"must (be|hold)"):
+def test_options_without_meaning_raise(name, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
         getattr(problems, name)(**options)

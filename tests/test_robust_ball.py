@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from neada.robust import AdversarialTraining, Adversary
 from neada.sets import Box
-from neada.sets.balls import BallInBox
+from neada.sets.regions import Region
 from neada.stopping import FixedAccuracy, FixedSteps
 
 ORDER = {"l2": 2.0, "linf": torch.inf, "l1": 1.0}
@@ -192,7 +192,7 @@ def test_the_projection_is_exact(norm: Any, scale: float, upper: float) -> None:
     points = center + scale * rng.normal(size=center.shape)
     points[10] = center[10]
     radius = 0.7
-    part = BallInBox(radius, torch.from_numpy(center), Box(0.0, upper), norm)
+    part = Region(torch.from_numpy(center), radius, norm, Box(0.0, upper))
     found = part.project(torch.from_numpy(points)).numpy()
     expected = [
         projected(v, c, 0.0, upper, radius, norm) for v, c in zip(points, center, strict=True)
@@ -203,18 +203,17 @@ def test_the_projection_is_exact(norm: Any, scale: float, upper: float) -> None:
     assert bool(torch.as_tensor(part.contains(again)).all())
     outside = torch.from_numpy(points)[torch.from_numpy(np.abs(found - points).max(1) > 1e-6)]
     rows = torch.from_numpy(center)[torch.from_numpy(np.abs(found - points).max(1) > 1e-6)]
-    elsewhere = BallInBox(radius, rows, Box(0.0, upper), norm)
+    elsewhere = Region(rows, radius, norm, Box(0.0, upper))
     assert not bool(torch.as_tensor(elsewhere.contains(outside)).any())
 
 
 def test_bounds_per_channel_and_the_mapping() -> None:
     center = torch.full((4, 2, 3), 0.5, dtype=torch.float64)
     upper = torch.tensor([[0.6], [2.0]], dtype=torch.float64)
-    part = BallInBox(0.5, center, Box(0.0, upper), "l2")
+    part = Region(center, 0.5, "l2", Box(0.0, upper))
     gradient = torch.ones_like(center)
     mapping = part.gradient_mapping(center, gradient)
     # the first channel stops at 0.6, the second shares what is left of the radius
     rest = np.sqrt((0.5**2 - 3 * 0.1**2) / 3)
     torch.testing.assert_close(mapping[:, 0], torch.full_like(mapping[:, 0], -0.1))
     torch.testing.assert_close(mapping[:, 1], torch.full_like(mapping[:, 1], -rest))
-    assert "BallInBox" in repr(part)

@@ -66,24 +66,13 @@ def test_projection_agrees_with_slsqp(case):
 
 
 @every_case
-@given(seeds, dtypes)
-@PROPERTY
-def test_sample_is_feasible_and_shaped_like_its_argument(case, seed, dtype):
-    like = draw(case, 0, dtype=dtype)
-    point = case.set.sample(like, torch.Generator().manual_seed(seed))
-    assert [(t.shape, t.dtype) for t in point] == [(t.shape, t.dtype) for t in like]
-    assert violation(case, point) <= 20 * eps(dtype) * case.scale  # as for projections
-    assert everywhere(case.set.contains(point))
-
-
-@every_case
-def test_nan_is_refused_and_nothing_is_changed(case):
+def test_nan_raises_and_nothing_is_changed(case):
     for i in range(len(case.shapes)):
         point = draw(case, 3, 10.0)
         point[i].view(-1)[-1] = math.nan
         original = [tensor.clone() for tensor in point]
         for method in (case.set.project, case.set.project_, case.set.contains):
-            with pytest.raises(ValueError, match=rf"tensor {i} of the point.* NaN"):
+            with pytest.raises(ValueError, match=f"tensor {i}.* NaN"):
                 method(point)
         with pytest.raises(ValueError, match="gradient"):
             case.set.gradient_mapping(draw(case, 3), point)
@@ -93,7 +82,7 @@ def test_nan_is_refused_and_nothing_is_changed(case):
 
 
 @every_case
-def test_infinite_entries_are_clamped_by_elementwise_sets_and_refused_by_others(case):
+def test_infinite_entries_are_clamped_by_elementwise_sets_only(case):
     point = draw(case, 3)
     point[0].view(-1)[:2] = torch.tensor([INF, -INF])
     original = [tensor.clone() for tensor in point]

@@ -1,12 +1,13 @@
-"""Bad arguments of sets and points that do not fit are refused with a sentence."""
+"""Bad arguments of sets and points that do not fit raise."""
 
 import math
 
 import pytest
 import torch
 
-from neada.sets import Box, HalfSpace, L1Ball, L2Ball, Product, Simplex
-from set_cases import draw, every_case, vector
+from neada.sets import Box, HalfSpace, L1Ball, L2Ball, Product, Set, Simplex
+from neada.testing import check_set
+from set_cases import vector
 
 POINT = torch.zeros(3, 2)
 BAD = [
@@ -40,17 +41,26 @@ WRONG_TYPES = [
 
 
 @pytest.mark.parametrize("call, message", BAD, ids=[message for _, message in BAD])
-def test_bad_values_are_refused_with_a_sentence(call, message):
+def test_bad_values_are_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
 @pytest.mark.parametrize("call, message", WRONG_TYPES, ids=[message for _, message in WRONG_TYPES])
-def test_wrong_types_are_refused_with_a_sentence(call, message):
+def test_wrong_types_are_raise(call, message):
     with pytest.raises(TypeError, match=message):
         call()
 
 
-@every_case
-def test_validate_accepts_points_that_fit(case):
-    case.set.validate(draw(case, 0))
+class HalfLine(Set):
+    """A set that implements nothing but its projection."""
+
+    def _project_(self, tensors):
+        for tensor in tensors:
+            tensor.clamp_(min=1.0)
+
+
+def test_a_projection_is_enough():
+    check_set(HalfLine(), (3, 2))
+    assert HalfLine().contains(vector(1.0, 2.0)) and not HalfLine().contains(vector(0.9, 2.0))
+    assert HalfLine().contains(vector(0.9, 2.0), tol=0.11)

@@ -1,4 +1,4 @@
-"""Every promise of every battery is broken on purpose once, and seen."""
+"""Each check of each battery detects an object that fails only this check."""
 
 import math
 from typing import Any
@@ -9,10 +9,6 @@ import torch
 import neada
 from neada import optim, sets, stopping
 from neada.testing import check_optimizer, check_rule, check_set, check_stepper
-from neada.testing import optimizers as of_optimizers
-from neada.testing import rules as of_rules
-from neada.testing import sets as of_sets
-from neada.testing import steppers as of_steppers
 
 
 class Ball(sets.L2Ball):
@@ -29,6 +25,12 @@ def shrink_(self: Any, tensors: list[torch.Tensor]) -> None:
         tensors[0].mul_(0.9)
 
 
+def truncate_(self: Any, tensors: list[torch.Tensor]) -> None:
+    sets.L2Ball._project_(self, tensors)
+    for tensor in tensors:
+        tensor.mul_(8.0).trunc_().div_(8.0)
+
+
 def project_to_a_corner(self: Any, tensors: list[torch.Tensor]) -> None:
     if not self._contains(tensors, None):
         for tensor in tensors:
@@ -39,27 +41,24 @@ BROKEN_SETS = {
     "derived from": object(),
     "projection of a point is in the set": ball(_contains=lambda self, t, tol: False),
     "bit for bit": ball(_project_=shrink_),
-    "its own projection": ball(_project_=lambda self, t: sets.L2Ball(0.5)._project_(t)),
+    "its own projection": ball(_project_=truncate_),
     "nearest": ball(_project_=project_to_a_corner),
     "moves is not in the set": ball(_contains=lambda self, t, tol: True),
-    "in place what project gives": ball(project_=lambda self, point: point),
-    "one answer": ball(
+    "in place what project gives": ball(
+        project=lambda self, point: sets.L2Ball(1.0).project(point),
+        project_=lambda self, point: point,
+    ),
+    "one bool": ball(
         _contains=lambda self, t, tol: torch.tensor(sets.L2Ball._contains(self, t, tol))
     ),
-    "sample gives points": ball(
-        _sample=lambda self, like, generator: [
-            t.float() for t in sets.L2Ball._sample(self, like, generator)
-        ]
-    ),
     "gradient_mapping is": ball(_mapping=lambda self, t, g: [-part for part in g]),
-    "linear_gap": ball(_linear_gaps=lambda self, t, g, by_row: torch.tensor(0.0)),
-    "do not interact": ball(separable_over_rows=True),
+    "not interact": ball(separable_over_rows=True),
 }
 
 
 @pytest.mark.parametrize("promise", BROKEN_SETS)
 def test_a_broken_set_is_seen(promise: str) -> None:
-    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+    with pytest.raises(AssertionError, match=f": .*{promise}.* Found: "):
         check_set(BROKEN_SETS[promise], shape=(3, 2))
 
 
@@ -103,10 +102,10 @@ def remember(self: Any, grad_sq_x: Any) -> None:
 
 
 BROKEN_RULES = {
-    "answers True or False": rule(__call__=lambda self, state: 1.0),
-    "asking a rule changes nothing": rule(__call__=counts_its_calls),
-    "never undoes a stop": rule(__call__=never_satisfied),
-    "stops in the end": rule(__call__=lambda self, state: False),
+    "returns True or False": rule(__call__=lambda self, state: 1.0),
+    "changes nothing": rule(__call__=counts_its_calls),
+    "never revokes": rule(__call__=never_satisfied),
+    "stops eventually": rule(__call__=lambda self, state: False),
     "needs_x_gradient": rule(__call__=looks_at_x),
     "one by one": rule(__call__=only_the_first_row),
     "on one line": rule(reason=lambda self, state: ""),
@@ -117,7 +116,7 @@ BROKEN_RULES = {
 @pytest.mark.parametrize("promise", BROKEN_RULES)
 def test_a_broken_rule_is_seen(promise: str) -> None:
     check_rule(Count())
-    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+    with pytest.raises(AssertionError, match=f": .*{promise}.* Found: "):
         check_rule(BROKEN_RULES[promise])
 
 
@@ -213,26 +212,26 @@ def moves_at_rest(self: Any, active: Any, numbers: Any, objective: Any) -> None:
 
 
 BROKEN_OPTIMIZERS = {
-    "lower a strongly convex function": plain(_update=ascend),
-    "with maximize=True": plain(_update=use_raw_gradient),
-    "leaves the gradients in .grad": plain(_update=scale_gradient),
-    "without a gradient stays": plain(step=decay_all),
-    "every group moves": plain(_update=first_group_only),
-    "float32 parameters": plain(_update=half_precision),
+    "decreases": plain(_update=ascend),
+    "With maximize": plain(_update=use_raw_gradient),
+    "not change the gradients": plain(_update=scale_gradient),
+    "without a gradient": plain(step=decay_all),
+    "Every group moves": plain(_update=first_group_only),
+    "in float32": plain(_update=half_precision),
     "returns the loss": plain(step=silent),
-    "saved and loaded goes on": plain(state_dict=forgets),
-    "keeps every iterate in its set": plain(_update=no_projection),
-    "a gradient of zero": plain(_update=divides, _rests_at_zero_gradient=lambda self: False),
-    "refuses a gradient": plain(_checked_norm_sq=accepts_all),
-    "reset of a PlayerOptimizer": plain(reset=no_reset),
+    "saved and loaded": plain(state_dict=forgets),
+    "every iterate": plain(_update=no_projection),
+    "gradient of zero": plain(_update=divides, _rests_at_zero_gradient=lambda self: False),
+    "NaN or Inf": plain(_checked_norm_sq=accepts_all),
+    "reset of": plain(reset=no_reset),
     "would take alone": plain(_update=joint_step),
-    "waits as it would alone": plain(_update=moves_at_rest, masks_rows=True),
+    "behaves as it would alone": plain(_update=moves_at_rest, masks_rows=True),
 }
 
 
 @pytest.mark.parametrize("promise", BROKEN_OPTIMIZERS)
 def test_a_broken_optimizer_is_seen(promise: str) -> None:
-    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+    with pytest.raises(AssertionError, match=f": .*{promise}.* Found: "):
         check_optimizer(BROKEN_OPTIMIZERS[promise], rowwise=True)
 
 
@@ -314,29 +313,15 @@ BROKEN_STEPPERS = {
     "squared norms": stepper(_step=wrong_norms),
     "x descends and y ascends": stepper(lr=-0.2),
     "inside the sets": stepper(x_set=sets.Box(0.1, 0.9)),
-    "stationary point stays": stepper(move=drifts),
+    "stationary point": stepper(move=drifts),
     "saved and loaded": stepper(load_state_dict=neada.Stepper.load_state_dict),
-    "no more than max_calls": stepper(_step=overspends),
-    "not finite raises": stepper(_step=swallows),
+    "At most max_calls": stepper(_step=overspends),
+    "NaN in a gradient": stepper(_step=swallows),
 }
 
 
 @pytest.mark.parametrize("promise", BROKEN_STEPPERS)
 def test_a_broken_stepper_is_seen(promise: str) -> None:
     check_stepper(Descent)
-    with pytest.raises(AssertionError, match=f": .*{promise}.*, but "):
+    with pytest.raises(AssertionError, match=f": .*{promise}.* Found: "):
         check_stepper(BROKEN_STEPPERS[promise], accuracy=0.3)
-
-
-@pytest.mark.parametrize(
-    ("battery", "broken"),
-    [
-        (of_sets.BATTERY, BROKEN_SETS),
-        (of_rules.BATTERY, BROKEN_RULES),
-        (of_optimizers.BATTERY, BROKEN_OPTIMIZERS),
-        (of_optimizers.ROWS, BROKEN_OPTIMIZERS),
-        (of_steppers.BATTERY, BROKEN_STEPPERS),
-    ],
-)
-def test_every_promise_has_a_part_that_breaks_it(battery: Any, broken: Any) -> None:
-    assert [words for words in battery.promises if not any(key in words for key in broken)] == []

@@ -1,9 +1,8 @@
-"""The paper's networks and two small ones; any network on inputs that it normalizes itself."""
+"""The paper's networks, two small ones, and a wrapper that normalizes inputs."""
 
-import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +16,15 @@ _Shape = Sequence[int]
 
 
 class Normalized(nn.Module):
-    """A network that normalizes its inputs itself, channel by channel.
+    """A network with a layer that normalizes its inputs, channel by channel.
 
-    Inputs stay in the units of the data, such as [0, 1], and with them perturbations: `eps` and
-    `bounds` of objectives and attacks mean pixels. Mean and deviation are buffers: they are saved
-    with the model and move with it from device to device.
+    Inputs and perturbations stay in the units of the data, such as [0, 1]: `eps` and `bounds` of
+    objectives and attacks are in pixels. Mean and standard deviation are buffers of the module.
 
     Args:
         model: The network, which expects normalized inputs.
-        mean: What is subtracted: one number, or one per channel.
-        std: What the result is divided by, likewise.
+        mean: The mean of the inputs: one number, or one per channel.
+        std: Their standard deviation, likewise.
 
     Example:
         >>> model = Normalized(nn.Flatten(), mean=(0.5, 0.0), std=(0.25, 2.0))
@@ -48,7 +46,7 @@ class Normalized(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What the network makes of the normalized inputs, whose channels come second."""
+        """The outputs for normalized inputs; the channels are the second dimension."""
         shape = (-1,) + (1,) * (inputs.dim() - 2)
         normalized = (inputs - self.mean.view(shape)) / self.std.view(shape)
         outputs: Tensor = self.model(normalized)
@@ -60,7 +58,7 @@ def linear(input_shape: _Shape, num_classes: int) -> nn.Sequential:
 
     Args:
         input_shape: The shape of one input.
-        num_classes: Outputs.
+        num_classes: The number of outputs.
     """
     return mlp(input_shape, num_classes, hidden=())
 
@@ -70,8 +68,8 @@ def mlp(input_shape: _Shape, num_classes: int, *, hidden: Sequence[int] = (4, 2)
 
     Args:
         input_shape: The shape of one input, which is flattened.
-        num_classes: Outputs.
-        hidden: Widths of the layers between.
+        num_classes: The number of outputs.
+        hidden: Widths of the hidden layers.
     """
     _check_hidden(hidden)
     sizes = [math.prod(input_shape), *hidden, num_classes]
@@ -94,7 +92,7 @@ def cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
 
     Args:
         input_shape: Channels, height and width of one input; at least 24x24.
-        num_classes: Outputs.
+        num_classes: The number of outputs.
     """
     channels, height, width = _image_shape("cnn", input_shape, 24)
     rows, columns = (((side - 12) // 2 - 4) // 2 for side in (height, width))
@@ -110,14 +108,14 @@ def cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
 
 
 def small_cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
-    """The same in small, for images such as the 8x8 digits.
+    """A small version of `cnn`, for images such as the 8x8 digits.
 
     Two blocks of 3x3 convolution that keeps the size, batch norm and ELU (16 and 32 channels),
     max-pooling over 2x2, and an affine layer.
 
     Args:
         input_shape: Channels, height and width of one input; at least 2x2.
-        num_classes: Outputs.
+        num_classes: The number of outputs.
     """
     channels, height, width = _image_shape("small-cnn", input_shape, 2)
     return nn.Sequential(
@@ -130,7 +128,7 @@ def small_cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
 
 
 def names() -> list[str]:
-    """The names of all models that `make` knows."""
+    """The names of the models that `make` builds."""
     return list(MODELS)
 
 
@@ -147,17 +145,16 @@ def make(
     Args:
         name: One of `names()`.
         input_shape: The shape of one input.
-        num_classes: Outputs, at least 2.
-        seed: Of the initialization, which then leaves torch's global generator as it was; None
-            draws from that one, as torch does.
-        hidden: Widths of the layers of "mlp", instead of the paper's (4, 2).
+        num_classes: The number of outputs, at least 2.
+        seed: Seed of the initialization, which does not change torch's global generator; None uses
+            the global generator.
+        hidden: Widths of the hidden layers of "mlp"; (4, 2) by default.
 
     Returns:
         The model, in training mode.
 
     Raises:
-        ValueError: there is no such model (the message names the nearest), or the inputs are too
-            small for it.
+        ValueError: the name is unknown, or the inputs are too small for the model.
 
     Example:
         >>> model = make("mlp", (2,), 2, seed=0)
@@ -171,20 +168,12 @@ def make(
     if hidden is not None and "hidden" not in entry.options:
         raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")
     options = {} if hidden is None else {"hidden": hidden}
-    with _initializing(seed), torch.device("cpu"):
+    with torch.random.fork_rng(devices=[], enabled=seed is not None), torch.device("cpu"):
+        if seed is not None:
+            # torch.manual_seed would seed the other devices too, which are not forked.
+            torch.default_generator.manual_seed(seed)
         model: nn.Sequential = resolve(entry.function)(input_shape, num_classes, **options)
     return model
-
-
-@contextlib.contextmanager
-def _initializing(seed: int | None) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would seed the other devices too, which are not forked.
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 def _block(num_in: int, num_out: int, kernel: int, padding: int = 0) -> list[nn.Module]:

@@ -1,7 +1,7 @@
 """Data sets in memory (the paper's, real images, your own `.npz`) and batches of them.
 
-`load` gives a `Dataset` by name, `Batches` goes through tensors epoch by epoch and can go on from
-any batch. A file that is not what it claims to be raises a `DataError` of one sentence.
+`load` returns a `Dataset` by name. `Batches` iterates over tensors epoch by epoch and can resume
+at any batch. A missing or damaged file raises a `DataError`.
 """
 
 from neada.data.batches import Batches

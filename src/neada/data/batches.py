@@ -1,4 +1,4 @@
-"""Batches of tensors in memory, shuffled by seed, that can go on from any batch."""
+"""Batches of tensors in memory, shuffled by a seed, that can resume at any batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,32 +13,31 @@ __all__ = ["Batches"]
 
 
 class Batches:
-    """Goes through inputs and targets epoch by epoch, a whole batch at a time.
+    """Iterate over inputs and targets epoch by epoch, one batch at a time.
 
     Every batch is ``(inputs, targets, ids, *extras)`` with the samples' indices as ids; all are
-    copies. ``for batch in batches`` runs to the end of the present epoch, `endless()` for ever;
-    both go on where the last loop stopped, which may be inside an epoch.
+    copies. ``for batch in batches`` ends with the current epoch, `endless()` never ends; both
+    continue where the last loop stopped, which may be inside an epoch.
 
-    The order of an epoch depends only on the seed and the epoch's number, so a position is two
-    numbers, and any of them can be sought.
+    The order of an epoch depends only on the seed and the number of the epoch, so a position is
+    the pair of `epoch` and `batch`.
 
     Args:
         inputs: One per row.
         targets: One per row.
         batch_size: Samples in a batch; the last batch of an epoch may be smaller.
-        seed: Which orders.
+        seed: Seed of the orders.
         shuffle: Whether to shuffle; otherwise every epoch has the order of the rows.
         drop_last: Leave out a last batch that is smaller.
-        start: The epoch and the batch to begin with, from 0.
-        extras: More tensors to yield rows of, such as group ids.
-        part: The number of this rank and the number of ranks. Each rank gets an equal share of
-            every batch; the order of an epoch is padded with repeated samples, as
-            `torch.utils.data.DistributedSampler` does. `batch_size` counts the samples of all
-            ranks and must be divisible by their number.
+        extras: More tensors with one row per sample, such as group ids.
+        part: The rank of this process and the number of ranks. Each rank gets an equal share of
+            every batch; the order of an epoch is padded with repeated samples, as in
+            `torch.utils.data.DistributedSampler`. `batch_size` counts the samples of all ranks
+            and must be divisible by their number.
 
     Attributes:
         epoch: The epoch of the next batch.
-        batch: Its number within the epoch.
+        batch: The number of the next batch within the epoch.
 
     Example:
         >>> import torch
@@ -62,25 +61,29 @@ class Batches:
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
-        start: tuple[int, int] = (0, 0),
         extras: Sequence[Tensor] = (),
         part: tuple[int, int] = (0, 1),
     ) -> None:
         self._tensors = (inputs, targets, *extras)
-        self._size = _check_tensors(self._tensors)
+        self._size = len(inputs)
+        if self._size == 0 or any(len(tensor) != self._size for tensor in self._tensors):
+            raise ValueError(
+                "all tensors need the same number of rows, at least 1, got "
+                f"{[len(tensor) for tensor in self._tensors]}"
+            )
         check_number("batch_size", batch_size, above=1, strict=False, whole=True)
         check_number("seed", seed, above=0, strict=False, whole=True)
         check_flags(shuffle=shuffle, drop_last=drop_last)
-        self.batch_size = int(batch_size)
-        self.seed = int(seed)
+        self.batch_size = batch_size
+        self.seed = seed
         self.shuffle = shuffle
         self.drop_last = drop_last
         whole, rest = divmod(self._size, self.batch_size)
         self._num_batches = whole + (rest > 0 and not drop_last)
         if self._num_batches == 0:
             raise ValueError(
-                f"drop_last leaves no batch of {batch_size} in {self._size} samples; lower "
-                "batch_size"
+                f"drop_last leaves no batch: batch_size = {batch_size} exceeds the {self._size} "
+                "samples"
             )
         if batch_size % part[1]:
             raise ValueError(
@@ -88,55 +91,48 @@ class Batches:
             )
         self._part = part
         self._known_order: tuple[int, Tensor] | None = None
-        self.seek(*start)
+        self.epoch = self.batch = 0
 
     def __len__(self) -> int:
-        """Batches in a whole epoch."""
+        """The number of batches in an epoch."""
         return self._num_batches
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        """The batches from here to the end of the epoch."""
+        """The remaining batches of the epoch."""
         epoch = self.epoch
         while self.epoch == epoch:
             yield self._next()
 
     def endless(self) -> Iterator[tuple[Tensor, ...]]:
-        """The batches from here on, epoch after epoch."""
+        """The remaining batches of this epoch and of all later ones."""
         while True:
             yield self._next()
 
     def seek(self, epoch: int, batch: int = 0) -> None:
-        """Let the next batch be that one.
+        """Continue with a given batch.
 
         Args:
             epoch: Its epoch, from 0.
             batch: Its number within the epoch, from 0.
         """
-        for name, number in (("epoch", epoch), ("batch", batch)):
-            check_number(name, number, above=0, strict=False, whole=True)
-        if batch >= self._num_batches:
-            raise ValueError(f"an epoch has {self._num_batches} batches, there is no batch {batch}")
-        self.epoch, self.batch = int(epoch), int(batch)
+        check_number("epoch", epoch, above=0, strict=False, whole=True)
+        check_number("batch", batch, above=0, below=self._num_batches, strict=False, whole=True)
+        self.epoch, self.batch = epoch, batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and what it refers to."""
+        """The position, and the arguments on which the order depends."""
         return {"epoch": self.epoch, "batch": self.batch, **self._identity()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved position.
-
-        Args:
-            state_dict: What `state_dict` gave.
+        """Resume at a saved position.
 
         Raises:
-            ValueError: it belongs to other batches: another size, seed or order.
+            ValueError: it was saved with another number of samples, seed or order.
         """
         for key, own in self._identity().items():
-            if key not in state_dict or state_dict[key] != own:
-                raise ValueError(
-                    f"the saved position is of batches with {key} = {state_dict.get(key)!r}, but "
-                    f"these have {own!r}; make them alike"
-                )
+            saved = state_dict.get(key)
+            if saved != own:
+                raise ValueError(f"the position was saved with {key} = {saved!r}, not {own!r}")
         self.seek(state_dict["epoch"], state_dict["batch"])
 
     def _identity(self) -> dict[str, Any]:
@@ -154,46 +150,23 @@ class Batches:
         joint = self._order()[begin : begin + self.batch_size]
         ids = joint.chunk(num_ranks)[rank].clone()
         inputs, targets, *extras = [tensor.index_select(0, ids) for tensor in self._tensors]
-        # Before the batch is handed out, so that a position saved while it is used is the next one.
+        # Before the batch is returned: a position that is saved while it is used is the next one.
         self.batch += 1
         if self.batch == self._num_batches:
             self.epoch, self.batch = self.epoch + 1, 0
         return (inputs, targets, ids, *extras)
 
     def _order(self) -> Tensor:
-        """The order of the present epoch, padded to a multiple of the number of ranks."""
+        """The order of the current epoch, padded to a multiple of the number of ranks."""
         epoch = self.epoch if self.shuffle else 0
         if self._known_order is None or self._known_order[0] != epoch:
             device = self._tensors[0].device
+            order = torch.arange(self._size, device=device)
             if self.shuffle:
-                order = torch.from_numpy(_shuffled(self._size, self.seed, epoch)).to(device)
-            else:
-                order = torch.arange(self._size, device=device)
+                entropy = np.random.SeedSequence((self.seed, epoch))
+                shuffled = np.random.Generator(np.random.PCG64(entropy)).permutation(self._size)
+                order = torch.from_numpy(shuffled).to(device)
             num_padded = -self._size % self._part[1]
             padding = order[torch.arange(num_padded, device=device) % self._size]
             self._known_order = (epoch, torch.cat([order, padding]))
         return self._known_order[1]
-
-
-def _shuffled(size: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    entropy = np.random.SeedSequence((seed, epoch))
-    return np.random.Generator(np.random.PCG64(entropy)).permutation(size)
-
-
-def _check_tensors(tensors: Sequence[Tensor]) -> int:
-    for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"batches are made of tensors, got {type(tensor).__name__}")
-        if tensor.dim() == 0 or len(tensor) == 0:
-            raise ValueError("there is no sample to make a batch of")
-        if len(tensor) != len(tensors[0]):
-            raise ValueError(
-                f"there are {len(tensors[0])} inputs but {len(tensor)} of another; give one per "
-                "input"
-            )
-        if tensor.device != tensors[0].device:
-            raise ValueError(
-                f"the inputs are on {tensors[0].device} but another tensor is on {tensor.device}; "
-                "move them together"
-            )
-    return len(tensors[0])

@@ -1,9 +1,9 @@
-"""What a data set is, once it is in memory, and how one is split."""
+"""A data set in memory, and how samples are split into its parts."""
 
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +15,27 @@ __all__ = ["DataError", "Dataset", "checksum", "file_checksum", "split_by_seed"]
 
 
 class DataError(ValueError):
-    """A data set that cannot be found, read or trusted; the message says what to do."""
+    """A data set was not found, cannot be read, or contradicts itself."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Dataset:
-    """Inputs and class labels, split into parts; frozen and checked.
+    """Inputs and class labels, split into parts; immutable and checked.
 
-    Arrays of numpy are accepted where tensors are, and copied.
+    NumPy arrays are accepted and copied.
 
     Attributes:
-        name: What it was loaded as.
+        name: The name that it was loaded with.
         inputs_train: Inputs to train on, one per row.
         targets_train: Their class labels, int64.
         inputs_test: Inputs of the test set.
         targets_test: Their class labels.
         num_classes: Labels are 0, ..., num_classes - 1.
-        bounds: The smallest and the largest value an input may have; None for any.
-        source: Where the data come from: a folder, a file or a package.
-        description: What the data are, in a sentence.
+        bounds: The smallest and the largest value that an input may have; None for any.
+        source: The origin of the data: a folder, a file or a package.
+        description: One sentence about the data.
         checksums: SHA-256 by file or array name.
-        inputs_held_out: Inputs kept from training that are not the test set, or None.
+        inputs_held_out: Inputs that are neither for training nor the test set, or None.
         targets_held_out: Their class labels, or None.
         groups_train: One group id per training input, or None.
         groups_test: One group id per test input, or None.
@@ -66,15 +66,15 @@ class Dataset:
     def __post_init__(self) -> None:
         for name, given in list(vars(self).items()):
             if isinstance(given, np.ndarray):
-                object.__setattr__(self, name, _as_tensor(f"{self.name}: {name}", given))
+                object.__setattr__(self, name, _as_tensor(given))
         if (self.inputs_held_out is None) != (self.targets_held_out is None):
-            raise DataError(f"{self.name}: held-out inputs and labels come together or not at all")
+            raise DataError(f"{self.name}: give both held-out inputs and held-out labels")
         for part, (inputs, targets) in self.splits.items():
             groups = {"train": self.groups_train, "test": self.groups_test}.get(part)
             self._check_part(f"{self.name}: the {part} part", inputs, targets, groups)
 
     def fingerprint(self) -> dict[str, str]:
-        """The checksums that it came with; without any, those of its tensors."""
+        """The given checksums or, without any, those of the tensors."""
         if self.checksums:
             return dict(self.checksums)
         given = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
@@ -83,16 +83,13 @@ class Dataset:
     def _check_part(
         self, what: str, inputs: Tensor, targets: Tensor, groups: Tensor | None
     ) -> None:
-        if inputs.dim() == 0 or len(inputs) == 0:
+        if inputs.dim() == 0 or inputs.numel() == 0:
             raise DataError(f"{what} has no inputs")
         shape = tuple(inputs.shape[1:])
-        if not inputs.is_floating_point():
+        if not inputs.is_floating_point() or shape != self.input_shape:
             raise DataError(
-                f"{what} has inputs of {inputs.dtype}; convert them to a floating dtype"
-            )
-        if shape != self.input_shape:
-            raise DataError(
-                f"{what} has inputs of shape {shape}, but training inputs have {self.input_shape}"
+                f"{what} must have inputs of a floating dtype and of shape {self.input_shape}, got "
+                f"{inputs.dtype} of shape {shape}"
             )
         if targets.dtype != torch.int64 or targets.shape != (len(inputs),):
             raise DataError(
@@ -102,18 +99,15 @@ class Dataset:
         smallest, largest = (int(label) for label in targets.aminmax())
         if smallest < 0 or largest >= self.num_classes:
             raise DataError(
-                f"{what} has labels from {smallest} to {largest}; they must lie in 0 ... "
+                f"{what} has labels from {smallest} to {largest}; they must be in 0 ... "
                 f"{self.num_classes - 1}"
             )
-        if inputs.numel() == 0:
-            raise DataError(f"{what} has inputs of shape {shape}, which hold nothing")
         low, high = (float(number) for number in inputs.aminmax())
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise DataError(f"{what} has inputs that are not finite")
+            raise DataError(f"{what} has inputs that are NaN or Inf")
         if self.bounds is not None and not self.bounds[0] <= low <= high <= self.bounds[1]:
             raise DataError(
-                f"{what} has inputs in [{low:g}, {high:g}], outside the bounds "
-                "[{:g}, {:g}]".format(*self.bounds)
+                f"{what} has inputs in [{low:g}, {high:g}], outside the bounds {self.bounds}"
             )
         if groups is not None and (
             groups.dtype != torch.int64 or groups.shape != targets.shape or int(groups.min()) < 0
@@ -144,22 +138,6 @@ class Dataset:
         known = [g for g in (self.groups_train, self.groups_test) if g is not None]
         return 1 + max(int(groups.max()) for groups in known) if known else None
 
-    def to(
-        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> "Dataset":
-        """The same data with all tensors on a device, and the inputs in a dtype.
-
-        Args:
-            device: Where to; None leaves them where they are.
-            dtype: A floating dtype for the inputs; None leaves it.
-        """
-        moved: dict[str, Any] = {
-            name: tensor.to(device, dtype if tensor.is_floating_point() else None)
-            for name, tensor in vars(self).items()
-            if isinstance(tensor, Tensor)
-        }
-        return replace(self, **moved)
-
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(targets)} {part}" for part, (_, targets) in self.splits.items())
         bounds = "" if self.bounds is None else " in [{:g}, {:g}]".format(*self.bounds)
@@ -170,10 +148,8 @@ class Dataset:
         )
 
 
-def _as_tensor(what: str, array: "np.ndarray[Any, Any]") -> Tensor:
+def _as_tensor(array: "np.ndarray[Any, Any]") -> Tensor:
     """A copy of an array; whole numbers, which are labels or group ids, as int64."""
-    if array.dtype.kind not in "fiu":
-        raise DataError(f"{what} is an array of {array.dtype}: give one of numbers")
     dtype = np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")
     return torch.from_numpy(array.astype(dtype))
 
@@ -185,7 +161,7 @@ def file_checksum(path: Path) -> str:
 
 
 def checksum(tensor: Tensor) -> str:
-    """SHA-256 of a tensor's numbers in their own byte order."""
+    """The SHA-256 of a tensor's bytes."""
     content = tensor.detach().cpu().reshape(-1).view(torch.uint8)  # numpy has no bfloat16
     return hashlib.sha256(content.numpy().data).hexdigest()
 
@@ -201,17 +177,17 @@ def split_by_seed(
     groups: Tensor | None = None,
     **facts: Any,
 ) -> Dataset:
-    """A data set from samples that are not split yet: shuffled, and cut in two.
+    """Shuffle samples with a seed and split them into a training and a test set.
 
     Args:
-        name: Of the data set.
+        name: Name of the data set.
         inputs: All inputs.
         targets: Their class labels.
-        source: Where they come from.
-        seed: Which shuffle.
-        test_fraction: The share of the test part.
+        source: The origin of the data.
+        seed: Seed of the shuffle.
+        test_fraction: Fraction of the samples in the test set.
         groups: Their group ids, or None.
-        facts: What else a `Dataset` has.
+        facts: Other attributes of `Dataset`.
 
     Raises:
         DataError: One of the parts would be empty.
@@ -220,8 +196,8 @@ def split_by_seed(
     num_test = round(size * test_fraction)
     if not 0 < num_test < size:
         raise DataError(
-            f"{source}: {size} samples cannot be split with a test share of {test_fraction:g}; "
-            "both parts need at least one"
+            f"{source}: a test fraction of {test_fraction:g} leaves one part of the {size} samples "
+            "empty"
         )
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
     test, train = order[:num_test], order[num_test:]

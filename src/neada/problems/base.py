@@ -42,7 +42,6 @@ class Problem:
         x0: A start, one float64 vector.
         y0: Likewise for y.
         description: One sentence about the formula.
-        reference: Where the problem comes from.
         x_set: Where x lives, for a single vector; None is the whole space.
         y_set: Likewise for y.
         smoothness: A Lipschitz constant l of the joint gradient on the sets; None if there is no
@@ -51,7 +50,8 @@ class Problem:
         pl_modulus: The Polyak-Lojasiewicz modulus of f in y where strong concavity fails:
             `|grad_y f|^2 / 2 >= pl_modulus * (Phi(x) - f(x, y))`.
         best_response: y*(x), the maximizer, exact to rounding. Not recorded by autograd.
-        phi: Phi(x) = max_y f(x, y), differentiable in x.
+        phi: Phi(x) = max_y f(x, y), differentiable in x; by default f(x, y*(x)), whose gradient is
+            right by Danskin's theorem.
         solution: A stationary point (x*, y*), exact to rounding; the only one unless the factory
             says otherwise.
 
@@ -62,7 +62,6 @@ class Problem:
         ...     x0=torch.tensor([1.0], dtype=torch.float64),
         ...     y0=torch.tensor([0.0], dtype=torch.float64),
         ...     description="x y - y^2 / 2",
-        ...     reference="",
         ... )
         >>> norm_x, norm_y = problem.stationarity(problem.x0, problem.y0)
         >>> float(norm_x), float(norm_y)
@@ -74,7 +73,6 @@ class Problem:
     x0: Tensor
     y0: Tensor
     description: str
-    reference: str
     x_set: Set | None = None
     y_set: Set | None = None
     smoothness: float | None = None
@@ -83,6 +81,11 @@ class Problem:
     best_response: Callable[[Tensor], Tensor] | None = None
     phi: Callable[[Tensor], Tensor] | None = None
     solution: tuple[Tensor, Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        respond = self.best_response
+        if self.phi is None and respond is not None:
+            object.__setattr__(self, "phi", lambda x: self.fun(x, respond(x)))
 
     def __repr__(self) -> str:
         return f"Problem({self.name!r}, dim_x={self.dim_x}, dim_y={self.dim_y})"

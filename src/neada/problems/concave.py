@@ -24,7 +24,7 @@ __all__ = [
 
 
 def product() -> Problem:
-    r"""The product of two numbers, on which every pair of gradient steps goes astray.
+    r"""The product of two numbers, on which gradient descent-ascent diverges.
 
     .. math::
         f(x, y) = x y
@@ -41,7 +41,6 @@ def product() -> Problem:
         x0=torch.ones(1, dtype=torch.float64),
         y0=torch.ones(1, dtype=torch.float64),
         description="x y",
-        reference="Daskalakis, Ilyas, Syrgkanis & Zeng, Training GANs with Optimism, ICLR 2018",
         smoothness=1.0,
         solution=(zero, zero.clone()),
     )
@@ -75,32 +74,26 @@ def bilinear_game(*, regularization: float = 5e-4) -> Problem:
     def best_response(x: Tensor) -> Tensor:
         return x.detach() @ matrix.to(x) / mu
 
-    def phi(x: Tensor) -> Tensor:
-        form = (x @ matrix.to(x)).square().sum(-1) / (2.0 * mu)
-        return form + regularization * x.square().sum(-1)
-
     return Problem(
         name="bilinear_game",
         fun=fun,
         x0=torch.ones(3, dtype=torch.float64),
         y0=torch.ones(3, dtype=torch.float64),
         description=f"x.Ay + {regularization:g} |x|^2 - {regularization:g} |y|^2",
-        reference="neada",
         smoothness=joint_smoothness(mu, -mu, spectral_norm(matrix), mu, mu),
         strong_concavity=mu if mu > 0.0 else None,
         best_response=best_response if mu > 0.0 else None,
-        phi=phi if mu > 0.0 else None,
         solution=(zero, zero.clone()),
     )
 
 
-def matrix_game(*, dim_x: int = 6, dim_y: int = 5, support: int = 3, seed: int = 0) -> Problem:
+def matrix_game(*, dim_x: int = 6, dim_y: int = 5, seed: int = 0) -> Problem:
     r"""A zero-sum matrix game with mixed strategies.
 
     .. math::
         f(x, y) = x^T A y, \qquad x, y \text{ on simplices}
 
-    The equilibrium is made first: each player mixes the first `support` strategies, and the others
+    The equilibrium is made first: each player mixes the first three strategies, and the others
     are worse by 0.5. A random matrix is then shifted by rows and columns so that
     :math:`Ay^* \ge v` and :math:`A^T x^* \le v = 1`, with equality on the support; the equilibrium
     is the only one. :math:`\Phi(x) = \max_j (A^T x)_j` is not smooth.
@@ -110,12 +103,10 @@ def matrix_game(*, dim_x: int = 6, dim_y: int = 5, support: int = 3, seed: int =
     Args:
         dim_x: The strategies of x.
         dim_y: The strategies of y.
-        support: How many each player mixes at the equilibrium, at least 2.
         seed: Of the matrix and the equilibrium.
     """
-    check_number("support", support, above=2, strict=False, whole=True)
     generator, value = random_generator(seed), 1.0
-    x_star, y_star = _mixture(dim_x, support, generator), _mixture(dim_y, support, generator)
+    x_star, y_star = _mixture(dim_x, generator), _mixture(dim_y, generator)
     noise = torch.randn(dim_x, dim_y, generator=generator, dtype=torch.float64)
     worse_x, worse_y = torch.where(x_star > 0.0, 0.0, 0.5), torch.where(y_star > 0.0, 0.0, 0.5)
     by_column = -worse_y - noise.T @ x_star
@@ -127,7 +118,6 @@ def matrix_game(*, dim_x: int = 6, dim_y: int = 5, support: int = 3, seed: int =
         x0=torch.full((dim_x,), 1.0 / dim_x, dtype=torch.float64),
         y0=torch.full((dim_y,), 1.0 / dim_y, dtype=torch.float64),
         description="x.Ay, both on simplices",
-        reference="von Neumann, Zur Theorie der Gesellschaftsspiele, 1928",
         x_set=Simplex(),
         y_set=Simplex(),
         smoothness=spectral_norm(matrix),
@@ -136,38 +126,37 @@ def matrix_game(*, dim_x: int = 6, dim_y: int = 5, support: int = 3, seed: int =
     )
 
 
-def _mixture(dim: int, support: int, generator: torch.Generator) -> Tensor:
-    """Positive weights on the first coordinates, zeros on the others."""
+def _mixture(dim: int, generator: torch.Generator) -> Tensor:
+    """Positive weights on the first three coordinates, zeros on the others."""
     weights = torch.rand(dim, generator=generator, dtype=torch.float64) + 0.5
-    weights[support:] = 0.0
+    weights[3:] = 0.0
     return weights / weights.sum()
 
 
-def box_game(*, dim: int = 5, interior: int = 3, seed: int = 0) -> Problem:
+def box_game(*, dim: int = 5, seed: int = 0) -> Problem:
     r"""A bilinear form with both players in boxes, some coordinates at their bounds.
 
     .. math::
         f(x, y) = x^T A y + b^T x + c^T y, \qquad x, y \in [-1, 1]^n
 
-    b and c are set so that at the solution the first `interior` coordinates have zero gradient and
-    lie inside, and the others are at a bound with a gradient of size 0.5. The solution is the only
+    b and c are set so that at the solution the first three coordinates have zero gradient and are
+    inside, and the others are at a bound with a gradient of size 0.5. The solution is the only
     one. :math:`\Phi(x) = b^T x + |A^T x + c|_1` is not smooth.
 
     Source: ours.
 
     Args:
         dim: The number n.
-        interior: How many coordinates of each player are inside at the solution.
         seed: Of A and the solution.
     """
     generator = random_generator(seed)
     matrix = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
     x_star = torch.rand(dim, generator=generator, dtype=torch.float64) - 0.5
     y_star = torch.rand(dim, generator=generator, dtype=torch.float64) - 0.5
-    x_star[interior:], y_star[interior:] = x_star[interior:].sign(), y_star[interior:].sign()
+    x_star[3:], y_star[3:] = x_star[3:].sign(), y_star[3:].sign()
     linear_x, linear_y = -matrix @ y_star, -matrix.T @ x_star
-    linear_x[interior:] -= 0.5 * x_star[interior:]
-    linear_y[interior:] += 0.5 * y_star[interior:]
+    linear_x[3:] -= 0.5 * x_star[3:]
+    linear_y[3:] += 0.5 * y_star[3:]
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         return x @ linear_x.to(x) + (image(x) * y).sum(-1)
@@ -181,7 +170,6 @@ def box_game(*, dim: int = 5, interior: int = 3, seed: int = 0) -> Problem:
         x0=torch.zeros(dim, dtype=torch.float64),
         y0=torch.zeros(dim, dtype=torch.float64),
         description="x.Ay + b.x + c.y, both in boxes",
-        reference="neada",
         x_set=Box(-1.0, 1.0),
         y_set=Box(-1.0, 1.0),
         smoothness=spectral_norm(matrix),
@@ -226,7 +214,6 @@ def max_of_quadratics(*, dim_x: int = 3, seed: int = 0) -> Problem:
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=torch.full((3,), 1.0 / 3.0, dtype=torch.float64),
         description="max of three quadratics, by weights on the simplex",
-        reference="Charalambous & Conn, SIAM Journal on Numerical Analysis 15, 1978 (the form)",
         y_set=Simplex(),
         phi=lambda x: quadratics(x).amax(-1),
         solution=(x_star, y_star),
@@ -257,7 +244,6 @@ def lagrangian() -> Problem:
         x0=torch.tensor([2.0, 2.0], dtype=torch.float64),
         y0=torch.zeros(2, dtype=torch.float64),
         description="Lagrangian of (x_1 - 2)^2 + (x_2 - 1)^2, x_1^2 <= x_2, x_1 + x_2 <= 2",
-        reference="Hock & Schittkowski, Test Examples for Nonlinear Programming Codes, 1981, 22",
         y_set=NonNegative(),
         solution=(
             torch.ones(2, dtype=torch.float64),

@@ -28,9 +28,7 @@ __all__ = [
 _WAVES = 1.5  # the x-term |x - a|^2 / 2 + _WAVES sum cos x_i has curvature in [-0.5, 2.5]
 
 
-def bilinear(
-    *, dim_x: int = 10, dim_y: int = 10, strong_concavity: float = 0.1, seed: int = 0
-) -> Problem:
+def bilinear(*, dim_x: int = 10, dim_y: int = 10, seed: int = 0) -> Problem:
     r"""A bilinear coupling with a strongly concave y and waves in x.
 
     .. math::
@@ -38,15 +36,14 @@ def bilinear(
         - \tfrac{\mu}{2} |y|^2
 
     B has singular values from 0.5 to 1. The x-term has curvature in [-1/2, 5/2], so f is not
-    convex in x, but :math:`\nabla^2\Phi \succeq B^T B/\mu - 1/2` is positive for the default
-    :math:`\mu` and :math:`\dim y \ge \dim x`: then the declared solution is the only one.
+    convex in x, but :math:`\nabla^2\Phi \succeq B^T B/\mu - 1/2` is positive for :math:`\mu = 0.1`
+    and :math:`\dim y \ge \dim x`: then the declared solution is the only one.
 
     Source: ours, with a and c set so that the solution is known.
 
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        strong_concavity: mu.
         seed: Of B and of the solution.
     """
     generator = random_generator(seed)
@@ -54,7 +51,7 @@ def bilinear(
     return _coupled(
         name="bilinear",
         dim_x=dim_x,
-        mu=strong_concavity,
+        mu=0.1,
         y_star=y_star,
         target=y_star,
         y_set=None,
@@ -63,59 +60,47 @@ def bilinear(
     )
 
 
-def ball_constrained(
-    *,
-    dim_x: int = 10,
-    dim_y: int = 8,
-    radius: float = 1.0,
-    strong_concavity: float = 0.1,
-    seed: int = 0,
-) -> Problem:
+def ball_constrained(*, dim_x: int = 10, dim_y: int = 8, seed: int = 0) -> Problem:
     r"""The function of `bilinear` with y in a Euclidean ball that is active at the solution.
 
     .. math::
         f(x, y) = \tfrac12 |x - a|^2 + \tfrac32 \sum_i \cos x_i + y^T (Bx + c)
-        - \tfrac{\mu}{2} |y|^2, \qquad |y| \le r
+        - \tfrac{\mu}{2} |y|^2, \qquad |y| \le 1
 
     :math:`y^*(x) = P((Bx + c)/\mu)`, so :math:`\Phi` is the x-term plus Huber's function of
     :math:`|Bx + c|`: coercive, with a Lipschitz gradient. At the solution :math:`(Bx + c)/\mu` is
-    at distance 2r from the origin. Other stationary points may exist.
+    at distance 2 from the origin. Other stationary points may exist.
 
     Source: ours, with a and c set so that the solution is known.
 
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        radius: The number r.
-        strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_number("radius", radius)
     generator = random_generator(seed)
     direction = random_vector(dim_y, generator)
-    y_star = radius * direction / direction.norm()
+    y_star = direction / direction.norm()
     return _coupled(
         name="ball_constrained",
         dim_x=dim_x,
-        mu=strong_concavity,
+        mu=0.1,
         y_star=y_star,
         target=2.0 * y_star,
-        y_set=L2Ball(radius),
+        y_set=L2Ball(1.0),
         generator=generator,
-        description="waves in x, bilinear coupling, -mu |y|^2/2, |y| <= r active",
+        description="waves in x, bilinear coupling, -mu |y|^2/2, |y| <= 1 active",
     )
 
 
-def simplex_constrained(
-    *, dim_x: int = 10, dim_y: int = 8, strong_concavity: float = 0.5, seed: int = 0
-) -> Problem:
+def simplex_constrained(*, dim_x: int = 10, dim_y: int = 8, seed: int = 0) -> Problem:
     r"""The function of `bilinear` with y on the simplex, half of it zero at the solution.
 
     .. math::
         f(x, y) = \tfrac12 |x - a|^2 + \tfrac32 \sum_i \cos x_i + y^T (Bx + c)
         - \tfrac{\mu}{2} |y|^2, \qquad y \ge 0,\ \sum_j y_j = 1
 
-    A worst-case mixture of linear functions with a chi-square penalty:
+    A worst-case mixture of linear functions with a chi-square penalty, :math:`\mu = 0.5`:
     :math:`y^*(x) = P((Bx + c)/\mu)`. :math:`\Phi` is coercive with a Lipschitz gradient. Other
     stationary points may exist.
 
@@ -125,7 +110,6 @@ def simplex_constrained(
     Args:
         dim_x: The dimension of x.
         dim_y: The number of weights, at least 2.
-        strong_concavity: mu.
         seed: Of B and of the solution.
     """
     generator = random_generator(seed)
@@ -135,7 +119,7 @@ def simplex_constrained(
     return _coupled(
         name="simplex_constrained",
         dim_x=dim_x,
-        mu=strong_concavity,
+        mu=0.5,
         y_star=y_star,
         target=torch.where(y_star > 0.0, y_star, -0.5),  # its projection is y_star
         y_set=Simplex(),
@@ -144,24 +128,17 @@ def simplex_constrained(
     )
 
 
-def box_constrained(
-    *,
-    dim_x: int = 5,
-    dim_y: int = 5,
-    half_width: float = 1.0,
-    strong_concavity: float = 0.1,
-    seed: int = 0,
-) -> Problem:
+def box_constrained(*, dim_x: int = 5, dim_y: int = 5, seed: int = 0) -> Problem:
     r"""The function of `bilinear` with lower waves and y in a box, whose every other bound binds.
 
     .. math::
         f(x, y) = \tfrac12 |x - a|^2 + \tfrac34 \sum_i \cos x_i + y^T (Bx + c)
-        - \tfrac{\mu}{2} |y|^2, \qquad |y_j| \le w
+        - \tfrac{\mu}{2} |y|^2, \qquad |y_j| \le 1
 
     :math:`y_j^*(x)` is :math:`(Bx + c)_j/\mu`, clipped to the box, so :math:`\Phi` is the x-term
     plus Huber's function of every :math:`(Bx + c)_j`: strongly convex, because the x-term has
     curvature in [1/4, 7/4], with a Lipschitz gradient. The solution is the only one; there y is
-    inside in every other coordinate, and in the rest :math:`(Bx + c)_j/\mu` is at distance 2w from
+    inside in every other coordinate, and in the rest :math:`(Bx + c)_j/\mu` is at distance 2 from
     the origin.
 
     Source: ours, with a and c set so that the solution is known.
@@ -169,24 +146,21 @@ def box_constrained(
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        half_width: The number w.
-        strong_concavity: mu.
         seed: Of B and of the solution.
     """
-    check_number("half_width", half_width)
     generator = random_generator(seed)
-    target = half_width * random_vector(dim_y, generator).tanh()
-    target[::2] = 2.0 * half_width * target[::2].sign()
+    target = random_vector(dim_y, generator).tanh()
+    target[::2] = 2.0 * target[::2].sign()
     return _coupled(
         name="box_constrained",
         dim_x=dim_x,
-        mu=strong_concavity,
-        y_star=target.clamp(-half_width, half_width),
+        mu=0.1,
+        y_star=target.clamp(-1.0, 1.0),
         target=target,
-        y_set=Box(-half_width, half_width),
+        y_set=Box(-1.0, 1.0),
         generator=generator,
         waves=0.5 * _WAVES,
-        description="waves in x, bilinear coupling, -mu |y|^2/2, |y_j| <= w active for some j",
+        description="waves in x, bilinear coupling, -mu |y|^2/2, |y_j| <= 1 active for some j",
     )
 
 
@@ -205,7 +179,6 @@ def _coupled(
 
     Stationarity in x fixes a: x* - a - waves sin x* + B^T y* = 0.
     """
-    check_number("strong_concavity", mu)
     dim_y = len(y_star)
     values = torch.linspace(0.5, 1.0, min(dim_x, dim_y), dtype=torch.float64)
     matrix = with_singular_values(dim_y, dim_x, values, generator)
@@ -228,30 +201,16 @@ def _coupled(
         free = image(x.detach()) / mu
         return free if rows is None else project_rows(rows, free)
 
-    def phi(x: Tensor) -> Tensor:
-        if isinstance(y_set, L2Ball):
-            radius = float(y_set.radius)
-            norm = torch.linalg.vector_norm(image(x), dim=-1)
-            inside = norm.square() / (2.0 * mu)
-            return surface(x) + torch.where(
-                norm <= mu * radius, inside, radius * norm - mu * radius**2 / 2
-            )
-        if y_set is None:
-            return surface(x) + image(x).square().sum(-1) / (2.0 * mu)
-        return fun(x, best_response(x))  # its gradient is right by Danskin's theorem
-
     return Problem(
         name=name,
         fun=fun,
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=y0 if y_set is None else y_set.project(y0),
         description=description,
-        reference="neada; the simplex with its penalty as in Namkoong & Duchi, NeurIPS 2016",
         y_set=y_set,
         smoothness=joint_smoothness(1.0 + waves, waves - 1.0, float(values[-1]), mu, mu),
         strong_concavity=mu,
         best_response=best_response,
-        phi=phi,
         solution=(x_star, y_star),
     )
 
@@ -284,10 +243,8 @@ def bounded_nonconvex(*, mu: float = 0.5) -> Problem:
         x0=torch.tensor([1.0, -1.5], dtype=torch.float64),
         y0=torch.tensor([0.5, 0.5], dtype=torch.float64),
         description="sum x_i^2/(1 + x_i^2) + y.Bx - mu |y|^2/2",
-        reference="neada",
         smoothness=joint_smoothness(2.0, 0.5, spectral_norm(matrix), mu, mu),
         strong_concavity=mu,
         best_response=lambda x: x.detach() @ matrix.T.to(x) / mu,
-        phi=lambda x: bounded_bumps(x) + (x @ matrix.T.to(x)).square().sum(-1) / (2.0 * mu),
         solution=(torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)),
     )

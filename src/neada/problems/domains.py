@@ -5,14 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from neada.checks import check_number
 from neada.problems.base import Problem, random_generator, random_vector, with_singular_values
 from neada.sets import Simplex
 
 __all__ = ["entropic", "half_circle", "log_barrier", "orthant_entropic"]
 
 
-def entropic(*, dim_x: int = 5, dim_y: int = 6, temperature: float = 0.1, seed: int = 0) -> Problem:
+def entropic(*, dim_x: int = 5, dim_y: int = 6, seed: int = 0) -> Problem:
     r"""A worst-case mixture of linear functions with an entropy, y on the simplex.
 
     .. math::
@@ -20,7 +19,7 @@ def entropic(*, dim_x: int = 5, dim_y: int = 6, temperature: float = 0.1, seed: 
         \qquad y \text{ on the simplex}
 
     :math:`y^*(x)` is the softmax of :math:`(Bx + c)/\tau` and :math:`\Phi` is strongly convex.
-    Strongly concave with :math:`\mu = \tau`; the gradient in y is infinite at the border, so
+    Strongly concave with :math:`\mu = \tau = 0.1`; the gradient in y is infinite at the border, so
     there is no smoothness constant, and a projection that lands there meets infinite numbers.
 
     Source: ours, with a and c set so that the solution is known.
@@ -28,11 +27,9 @@ def entropic(*, dim_x: int = 5, dim_y: int = 6, temperature: float = 0.1, seed: 
     Args:
         dim_x: The dimension of x.
         dim_y: The number of weights, at least 2.
-        temperature: tau.
         seed: Of B and of the solution.
     """
-    check_number("temperature", temperature)
-    generator = random_generator(seed)
+    temperature, generator = 0.1, random_generator(seed)
     weights = torch.rand(dim_y, generator=generator, dtype=torch.float64) + 0.05
     y_star = weights / weights.sum()
     x_star = random_vector(dim_x, generator)
@@ -48,22 +45,19 @@ def entropic(*, dim_x: int = 5, dim_y: int = 6, temperature: float = 0.1, seed: 
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=torch.full((dim_y,), 1.0 / dim_y, dtype=torch.float64),
         description="|x - a|^2/2 + y.(Bx + c) - tau sum y log y on the simplex",
-        reference="neada",
         y_set=Simplex(),
         strong_concavity=temperature,
         best_response=lambda x: (image(x.detach()) / temperature).softmax(-1),
-        phi=lambda x: surface(x) + temperature * (image(x) / temperature).logsumexp(-1),
         solution=(x_star, y_star),
     )
 
 
-def orthant_entropic(
-    *, dim_x: int = 4, dim_y: int = 3, temperature: float = 0.5, seed: int = 0
-) -> Problem:
+def orthant_entropic(*, dim_x: int = 4, dim_y: int = 3, seed: int = 0) -> Problem:
     r"""The function of `entropic` without a set: defined only where y is positive.
 
     .. math::
-        f(x, y) = \tfrac12 |x - a|^2 + y^T (Bx + c) - \tau \sum_j (y_j \log y_j - y_j)
+        f(x, y) = \tfrac12 |x - a|^2 + y^T (Bx + c) - \tau \sum_j (y_j \log y_j - y_j),
+        \qquad \tau = \tfrac12
 
     :math:`y^*(x) = e^{(Bx + c)/\tau}` is always inside, and :math:`\Phi(x) = \tfrac12 |x - a|^2 +
     \tau \sum_j e^{(Bx + c)_j/\tau}` is strongly convex. Concave in y without a modulus: the
@@ -74,11 +68,9 @@ def orthant_entropic(
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        temperature: tau.
         seed: Of B and of the solution.
     """
-    check_number("temperature", temperature)
-    generator = random_generator(seed)
+    temperature, generator = 0.5, random_generator(seed)
     y_star = torch.rand(dim_y, generator=generator, dtype=torch.float64) + 0.05
     x_star = random_vector(dim_x, generator)
     surface, image = _coupling(x_star, y_star, temperature * y_star.log(), generator)
@@ -96,9 +88,7 @@ def orthant_entropic(
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=torch.ones(dim_y, dtype=torch.float64),
         description="|x - a|^2/2 + y.(Bx + c) - tau sum (y log y - y), y > 0 by its domain",
-        reference="neada",
         best_response=best_response,
-        phi=lambda x: surface(x) + temperature * (image(x) / temperature).exp().sum(-1),
         solution=(x_star, y_star),
     )
 
@@ -127,17 +117,13 @@ def half_circle() -> Problem:
         x0=torch.tensor([2.0, -3.0], dtype=torch.float64),
         y0=torch.zeros(2, dtype=torch.float64),
         description="|x|^2/2 + x.y + sum sqrt(1 - y_i^2), |y_i| <= 1 by its domain",
-        reference="neada",
         strong_concavity=1.0,
         best_response=lambda x: x.detach() / (1.0 + x.detach().square()).sqrt(),
-        phi=lambda x: (0.5 * x.square() + (1.0 + x.square()).sqrt()).sum(-1),
         solution=(zero, zero.clone()),
     )
 
 
-def log_barrier(
-    *, dim_x: int = 4, dim_y: int = 3, strength: float = 0.05, seed: int = 0
-) -> Problem:
+def log_barrier(*, dim_x: int = 4, dim_y: int = 3, seed: int = 0) -> Problem:
     r"""A bilinear coupling with logarithmic barriers for both players.
 
     .. math::
@@ -146,18 +132,16 @@ def log_barrier(
 
     The domain is :math:`x > 0`, :math:`|y_j| < 1`; a step beyond gives NaN. With
     :math:`s = Bx + c`, :math:`y_j^*(x) = s_j/(\nu + \sqrt{\nu^2 + s_j^2})`. Strongly concave
-    with :math:`\mu = 2\nu`, without a smoothness constant; strongly convex in x.
+    with :math:`\mu = 2\nu = 0.1`, without a smoothness constant; strongly convex in x.
 
     Source: ours, with a and c set so that the solution is known.
 
     Args:
         dim_x: The dimension of x.
         dim_y: The dimension of y.
-        strength: nu.
         seed: Of B and of the solution.
     """
-    check_number("strength", strength)
-    generator = random_generator(seed)
+    strength, generator = 0.05, random_generator(seed)
     y_star = 1.8 * torch.rand(dim_y, generator=generator, dtype=torch.float64) - 0.9
     x_star = torch.rand(dim_x, generator=generator, dtype=torch.float64) + 0.1
     target = 2.0 * strength * y_star / (1.0 - y_star.square())
@@ -182,10 +166,8 @@ def log_barrier(
         x0=torch.ones(dim_x, dtype=torch.float64),
         y0=torch.zeros(dim_y, dtype=torch.float64),
         description="|x - a|^2/2 - nu sum log x + y.(Bx + c) + nu sum log(1 - y^2)",
-        reference="neada",
         strong_concavity=2.0 * strength,
         best_response=best_response,
-        phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
         solution=(x_star, y_star),
     )
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from neada.checks import check_number
 from neada.problems.base import (
     Problem,
     increasing_root,
@@ -19,7 +18,7 @@ from neada.problems.base import (
 __all__ = ["dirac_gan", "nonconvex_pl", "stackelberg"]
 
 
-def dirac_gan(*, penalty: float = 0.3, dim: int = 1) -> Problem:
+def dirac_gan() -> Problem:
     r"""The Dirac-GAN with its gradient penalty: a point x must find the origin.
 
     .. math::
@@ -32,13 +31,11 @@ def dirac_gan(*, penalty: float = 0.3, dim: int = 1) -> Problem:
     x\,\sigma(-s)/\gamma` where :math:`s = x^T y^*` solves :math:`\gamma s = |x|^2 \sigma(-s)`.
     :math:`\Phi` grows from its minimum at 0 and is bounded, hence not convex.
 
-    Source: Mescheder, Geiger & Nowozin 2018.
+    x and y are numbers, and :math:`\gamma = 0.3`.
 
-    Args:
-        penalty: gamma, the weight of the gradient penalty.
-        dim: The dimension of x and y.
+    Source: Mescheder, Geiger & Nowozin 2018.
     """
-    check_number("penalty", penalty)
+    penalty = 0.3
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
         score = (x * y).sum(-1)
@@ -54,17 +51,15 @@ def dirac_gan(*, penalty: float = 0.3, dim: int = 1) -> Problem:
         )
         return x * torch.sigmoid(-score) / penalty
 
-    zero = torch.zeros(dim, dtype=torch.float64)
+    zero = torch.zeros(1, dtype=torch.float64)
     return Problem(
         name="dirac_gan",
         fun=fun,
-        x0=torch.ones(dim, dtype=torch.float64),
-        y0=torch.full((dim,), 0.5, dtype=torch.float64),
+        x0=torch.ones(1, dtype=torch.float64),
+        y0=torch.full((1,), 0.5, dtype=torch.float64),
         description="-log(1 + exp(-x.y)) - log 2 - gamma |y|^2/2",
-        reference="Mescheder, Geiger & Nowozin, Which Training Methods for GANs, ICML 2018",
         strong_concavity=penalty,
         best_response=best_response,
-        phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
         solution=(zero, zero.clone()),
     )
 
@@ -113,59 +108,37 @@ def nonconvex_pl(*, dim_x: int = 3, dim_y: int = 3, seed: int = 0) -> Problem:
         x0=random_vector(dim_x, generator),
         y0=torch.ones(dim_y, dtype=torch.float64),
         description="double wells in x, -(u^2 + 3 sin^2 u)/2 with u = y - Bx",
-        reference="Karimi, Nutini & Schmidt, ECML 2016; Yang, Kiyavash & He, NeurIPS 2020",
         smoothness=3.0 + 4.0 * (1.0 + float(values[-1]) ** 2),
         pl_modulus=1.0 / 64.0,
         best_response=best_response,
-        phi=wells,
         solution=(x_star, best_response(x_star)),
     )
 
 
-def stackelberg(
-    *, concavity: float = 0.25, temptation: float = 1.0, coupling: float = 1.0
-) -> Problem:
-    r"""A game whose leader is lost without foresight: simultaneous descent-ascent cycles.
+def stackelberg() -> Problem:
+    r"""A game on which simultaneous descent-ascent with equal learning rates cycles.
 
     .. math::
-        f(x, y) = a \cos x + b x y - \tfrac{c}{2} y^2, \qquad c < a < b^2/c
+        f(x, y) = \cos x + x y - \tfrac{1}{8} y^2
 
-    :math:`y^*(x) = bx/c`, and :math:`\Phi(x) = a\cos x + b^2x^2/(2c)` is strongly convex, so the
+    :math:`y^*(x) = 4x`, and :math:`\Phi(x) = \cos x + 2x^2` is strongly convex, so the
     origin is the only Stackelberg equilibrium. But f is concave in x there, and the Jacobian of
-    simultaneous descent-ascent with equal learning rates has trace a - c > 0: the origin is an
-    unstable spiral. Because :math:`\cos` is bounded, small steps settle on a cycle round it;
-    large ones (0.5 with the defaults) diverge. No learning rate converges.
+    simultaneous descent-ascent with equal learning rates has trace 3/4: the origin is an
+    unstable spiral. Because :math:`\cos` is bounded, small steps settle on a cycle around it;
+    large ones (0.5) diverge. No learning rate converges.
 
     Source: the phenomenon is that of Jin, Netrapalli & Jordan 2020 and Fiez, Chasnov & Ratliff
     2020; this function is ours.
-
-    Args:
-        concavity: c, the modulus of strong concavity.
-        temptation: a, how strongly x is drawn away from the origin.
-        coupling: The number b.
     """
-    a, b, c = temptation, coupling, concavity
-    for name, value in (("concavity", c), ("temptation", a), ("coupling", b)):
-        check_number(name, value)
-    if not c < a < b**2 / c:
-        raise ValueError(
-            f"concavity < temptation < coupling^2 / concavity must hold, got {c}, {a}, {b**2 / c}"
-        )
-
-    def fun(x: Tensor, y: Tensor) -> Tensor:
-        return (a * x.cos() + b * x * y - 0.5 * c * y.square()).sum(-1)
-
     zero = torch.zeros(1, dtype=torch.float64)
     return Problem(
         name="stackelberg",
-        fun=fun,
+        fun=lambda x, y: (x.cos() + x * y - 0.125 * y.square()).sum(-1),
         x0=torch.ones(1, dtype=torch.float64),
         y0=zero.clone(),
-        description="a cos x + b x y - c y^2/2",
-        reference="Jin, Netrapalli & Jordan, ICML 2020; Fiez, Chasnov & Ratliff, ICML 2020",
-        smoothness=joint_smoothness(a, a, b, c, c),
-        strong_concavity=c,
-        best_response=lambda x: b / c * x.detach(),
-        phi=lambda x: (a * x.cos() + b**2 / (2.0 * c) * x.square()).sum(-1),
+        description="cos x + x y - y^2/8",
+        smoothness=joint_smoothness(1.0, 1.0, 1.0, 0.25, 0.25),
+        strong_concavity=0.25,
+        best_response=lambda x: 4.0 * x.detach(),
         solution=(zero, zero.clone()),
     )

@@ -10,8 +10,6 @@ from neada.problems.base import Problem, joint_smoothness
 
 __all__ = ["mccormick", "quadratic"]
 
-_PAPER = "Yang, Li & He, Nest Your Adaptive Algorithm, NeurIPS 2022 (arXiv:2206.00743)"
-
 
 def quadratic(*, L: float = 2.0) -> Problem:  # noqa: N803 (the paper's letter)
     r"""The paper's quadratic, on which methods without time-scale separation fail.
@@ -24,7 +22,7 @@ def quadratic(*, L: float = 2.0) -> Problem:  # noqa: N803 (the paper's letter)
     learning rates (y over x) above :math:`L^2`, adaptive non-nested methods above :math:`L`. The
     declared solution is the one above the start.
 
-    Source: Yang, Li & He 2022, Lemma 1 and Figure 1.
+    Source: Yang, Li & He (NeurIPS 2022, arXiv:2206.00743), Lemma 1 and Figure 1.
 
     Args:
         L: The strength of the coupling.
@@ -41,11 +39,9 @@ def quadratic(*, L: float = 2.0) -> Problem:  # noqa: N803 (the paper's letter)
         x0=x0,
         y0=torch.tensor([0.01], dtype=torch.float64),
         description="-y^2/2 + L x y - L^2 x^2/2; stationary where y = L x",
-        reference=_PAPER,
         smoothness=1.0 + L**2,
         strong_concavity=1.0,
         best_response=lambda x: L * x.detach(),
-        phi=lambda x: (0.0 * x).sum(-1),
         solution=(x0.clone(), L * x0),
     )
 
@@ -82,10 +78,8 @@ def mccormick() -> Problem:
         x0=torch.tensor([0.5, -0.5], dtype=torch.float64),
         y0=torch.tensor([0.1, 0.2], dtype=torch.float64),
         description="McCormick(x) + x.y - |y|^2/2",
-        reference=_PAPER,
         smoothness=joint_smoothness(4.0, 2.0, 1.0, 1.0, 1.0),
         strong_concavity=1.0,
         best_response=lambda x: x.detach().clone(),
-        phi=lambda x: surface(x) + 0.5 * x.square().sum(-1),
         solution=(solution, solution.clone()),
     )

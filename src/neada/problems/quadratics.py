@@ -136,7 +136,6 @@ def _with_hessian(
         x0=torch.zeros_like(x_star),
         y0=torch.zeros_like(y_star),
         description=description,
-        reference="Lin, Jin & Jordan, On Gradient Descent Ascent, ICML 2020 (the setting)",
         smoothness=smoothness,
         strong_concavity=mu,
         best_response=best_response,
@@ -174,23 +173,19 @@ def _random_hessian(dim_x: int, dim_y: int, kappa: float, generator: torch.Gener
     return result / spectral_norm(result)
 
 
-def mixed_units(*, coupling: float = 1e-2) -> Problem:
+def mixed_units() -> Problem:
     r"""A quadratic whose two coordinates of x differ by 1e8 in size and by 1e12 in curvature.
 
     .. math::
         f(x, y) = \tfrac12 \sum_i d_i^2 (x_i - a_i)^2 + b\, x^T y - \tfrac12 |y|^2,
-        \qquad a = (10^4, 10^{-4}),\ d = (10^{-3}, 10^3)
+        \qquad a = (10^4, 10^{-4}),\ d = (10^{-3}, 10^3),\ b = 10^{-2}
 
     :math:`y^*(x) = bx`, and the solution is :math:`x_i = d_i^2 a_i/(d_i^2 + b^2)`, which is
-    (99.01, 0.0001) for the default.
+    (99.01, 0.0001).
 
     Source: ours.
-
-    Args:
-        coupling: The number b.
     """
-    check_number("coupling", coupling)
-    b = coupling
+    b = 1e-2
     target = torch.tensor([1e4, 1e-4], dtype=torch.float64)
     scales = torch.tensor([1e-3, 1e3], dtype=torch.float64)
     x_star = scales.square() * target / (scales.square() + b**2)
@@ -204,10 +199,8 @@ def mixed_units(*, coupling: float = 1e-2) -> Problem:
         x0=torch.zeros(2, dtype=torch.float64),
         y0=torch.zeros(2, dtype=torch.float64),
         description="sum d_i^2 (x_i - a_i)^2/2 + b x.y - |y|^2/2, a and d of very different sizes",
-        reference="neada",
         smoothness=joint_smoothness(1e6, -1e-6, b, 1.0, 1.0),
         strong_concavity=1.0,
         best_response=lambda x: b * x.detach(),
-        phi=lambda x: surface(x) + 0.5 * b**2 * x.square().sum(-1),
         solution=(x_star, b * x_star),
     )

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from neada.checks import check_number
 from neada.problems.base import (
     Problem,
     bounded_bumps,
@@ -28,13 +27,11 @@ __all__ = [
 ]
 
 
-def robust_least_squares(
-    *, num_samples: int = 50, dim_x: int = 10, penalty: float = 3.0, seed: int = 0
-) -> Problem:
+def robust_least_squares(*, seed: int = 0) -> Problem:
     r"""Least squares against an adversary who moves the targets and pays for it.
 
     .. math::
-        f(x, y) = \tfrac1{2n} |Ax - y|^2 - \tfrac{\lambda}{2n} |y - b|^2, \qquad \lambda > 1
+        f(x, y) = \tfrac1{2n} |Ax - y|^2 - \tfrac{\lambda}{2n} |y - b|^2, \qquad \lambda = 3
 
     Strongly concave in y with :math:`\mu = (\lambda - 1)/n`. :math:`y^*(x) = b + (b - Ax)/
     (\lambda - 1)` and :math:`\Phi(x) = \frac{\lambda}{\lambda - 1} \frac{1}{2n} |Ax - b|^2`, so the
@@ -43,13 +40,9 @@ def robust_least_squares(
     Source: El Ghaoui & Lebret 1997; this penalized form is from Yang, Kiyavash & He 2020.
 
     Args:
-        num_samples: n, the dimension of y.
-        dim_x: The number of features, at most n.
-        penalty: lambda, above 1.
-        seed: Of the data.
+        seed: Of the data: n = 50 samples with 10 features.
     """
-    check_number("penalty", penalty, above=1.0)
-    n, generator = num_samples, random_generator(seed)
+    n, dim_x, penalty, generator = 50, 10, 3.0, random_generator(seed)
     features = torch.randn(n, dim_x, generator=generator, dtype=torch.float64)
     targets = features @ random_vector(dim_x, generator) + 0.5 * random_vector(n, generator)
 
@@ -71,30 +64,22 @@ def robust_least_squares(
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=targets.clone(),
         description="|Ax - y|^2/2n - lambda |y - b|^2/2n",
-        reference="Yang, Kiyavash & He, NeurIPS 2020; El Ghaoui & Lebret, SIMAX 1997",
         smoothness=joint_smoothness(norm**2 / n, 0.0, norm / n, mu, mu),
         strong_concavity=mu,
         best_response=best_response,
-        phi=lambda x: misfit(x).square().sum(-1) * penalty / (penalty - 1.0) / (2.0 * n),
         solution=(x_star, best_response(x_star)),
     )
 
 
-def robust_logistic(
-    *,
-    num_samples: int = 40,
-    dim_x: int = 5,
-    penalty: float = 1.0,
-    regularization: float = 0.01,
-    seed: int = 0,
-) -> Problem:
+def robust_logistic(*, seed: int = 0) -> Problem:
     r"""Logistic regression for the worst weights of the samples, with a nonconvex regularizer.
 
     .. math::
         f(x, y) = \sum_i y_i \log(1 + e^{-b_i a_i^T x}) - \tfrac{\rho}{2} |y - \tfrac1n 1|^2
         + \lambda \sum_j \frac{10 x_j^2}{1 + 10 x_j^2}, \qquad y \text{ on the simplex}
 
-    Strongly concave with :math:`\mu = \rho`. The smoothness holds for y on the simplex:
+    Here :math:`\rho = 1` and :math:`\lambda = 0.01`. Strongly concave with :math:`\mu = \rho`.
+    The smoothness holds for y on the simplex:
     the x-block is at most :math:`\max_i |a_i|^2/4 + 20\lambda` and the coupling at most
     :math:`\|A\|`. The labels are noisy; the zoo's data are not separable, so :math:`\Phi` is
     coercive, and some weights are zero at its solution. No closed form for the solution.
@@ -102,15 +87,10 @@ def robust_logistic(
     Source: Luo et al. 2020 (SREDA), after Namkoong & Duchi 2016.
 
     Args:
-        num_samples: n, the dimension of y, at least 10.
-        dim_x: The number of features.
-        penalty: rho.
-        regularization: lambda.
-        seed: Of the data.
+        seed: Of the data: n = 40 samples with 5 features.
     """
-    check_number("penalty", penalty)
-    check_number("regularization", regularization)
-    n, sharpness = num_samples, 10.0
+    n, dim_x, sharpness = 40, 5, 10.0
+    penalty, regularization = 1.0, 0.01
     features, labels = _labelled_data(n, dim_x, random_generator(seed))
     signed = labels[:, None] * features
     rows = Simplex(per_sample=True)
@@ -133,30 +113,21 @@ def robust_logistic(
         x0=torch.full((dim_x,), 0.5, dtype=torch.float64),
         y0=torch.full((n,), 1.0 / n, dtype=torch.float64),
         description="logistic losses weighted on the simplex, chi-square penalty, bounded bumps",
-        reference="Luo, Ye, Huang & Zhang (SREDA), NeurIPS 2020; Namkoong & Duchi, NeurIPS 2016",
         y_set=Simplex(),
         smoothness=joint_smoothness(
             most_convex, most_concave, spectral_norm(features), penalty, penalty
         ),
         strong_concavity=penalty,
         best_response=best_response,
-        phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
     )
 
 
-def wrm_logistic(
-    *,
-    num_samples: int = 12,
-    dim_x: int = 4,
-    radius: float = 0.5,
-    penalty: float = 1.0,
-    seed: int = 0,
-) -> Problem:
+def wrm_logistic(*, seed: int = 0) -> Problem:
     r"""Logistic regression in a ball against perturbed inputs (Wasserstein robust training).
 
     .. math::
         f(x, y) = \tfrac1n \sum_i \Bigl[\log(1 + e^{-b_i (a_i + y_i)^T x})
-        - \tfrac{\gamma}{2} |y_i|^2\Bigr], \qquad |x| \le r,\ \gamma > r^2/4
+        - \tfrac{\gamma}{2} |y_i|^2\Bigr], \qquad |x| \le r = \tfrac12,\ \gamma = 1
 
     y holds one perturbation per sample, n times dim_x numbers. The loss has curvature at most
     :math:`|x|^2/4` in the input, so f is strongly concave with :math:`\mu = (\gamma - r^2/4)/n` on
@@ -167,15 +138,9 @@ def wrm_logistic(
     Source: Sinha, Namkoong & Duchi 2018.
 
     Args:
-        num_samples: n, at least 10.
-        dim_x: The number of features.
-        radius: The number r.
-        penalty: gamma, above r^2/4.
-        seed: Of the data.
+        seed: Of the data: n = 12 samples with 4 features.
     """
-    check_number("radius", radius)
-    check_number("penalty", penalty, above=radius**2 / 4)
-    n = num_samples
+    n, dim_x, radius, penalty = 12, 4, 0.5, 1.0
     features, labels = _labelled_data(n, dim_x, random_generator(seed))
 
     def fun(x: Tensor, y: Tensor) -> Tensor:
@@ -200,22 +165,13 @@ def wrm_logistic(
         x0=torch.full((dim_x,), -0.5 * radius / math.sqrt(dim_x), dtype=torch.float64),
         y0=torch.zeros(n * dim_x, dtype=torch.float64),
         description="logistic losses of perturbed inputs - gamma |y_i|^2/2, |x| <= r",
-        reference="Sinha, Namkoong & Duchi, Certifying Some Distributional Robustness, ICLR 2018",
         x_set=L2Ball(radius),
         strong_concavity=(penalty - radius**2 / 4) / n,
         best_response=best_response,
-        phi=lambda x: fun(x, best_response(x)),  # differentiable by Danskin's theorem
     )
 
 
-def fair_logistic(
-    *,
-    num_samples: int = 40,
-    dim_x: int = 4,
-    bound: float = 0.05,
-    regularization: float = 0.01,
-    seed: int = 0,
-) -> Problem:
+def fair_logistic(*, seed: int = 0) -> Problem:
     r"""Logistic regression whose score may hardly depend on a group, as a Lagrangian.
 
     .. math::
@@ -223,20 +179,19 @@ def fair_logistic(
         + y_1 (v^T x - \beta) + y_2 (-v^T x - \beta), \qquad y \ge 0
 
     v is the covariance of the features with a membership of 0 or 1 that depends on the first
-    feature, so the constraints say :math:`|v^T x| \le \beta`. Strongly convex in x. One constraint
+    feature, so the constraints are :math:`|v^T x| \le \beta`. Here :math:`\beta = 0.05` and
+    :math:`\lambda = 0.01`. Strongly convex in x. One constraint
     holds with equality at the solution, the other multiplier is zero.
 
     Source: Zafar, Valera, Gomez-Rodriguez & Gummadi 2017.
 
     Args:
-        num_samples: n, at least 10.
-        dim_x: The number of features.
-        bound: beta, small enough to exclude the minimizer without constraints.
-        regularization: lambda.
-        seed: Of the data.
+        seed: Of the data: n = 40 samples with 4 features.
+
+    Raises:
+        ValueError: the constraints do not matter for the data of this seed.
     """
-    check_number("bound", bound)
-    check_number("regularization", regularization)
+    num_samples, dim_x, bound, regularization = 40, 4, 0.05, 0.01
     generator = random_generator(seed)
     features, labels = _labelled_data(num_samples, dim_x, generator)
     group = (features[:, 0] + random_vector(num_samples, generator) >= 0.0).double()
@@ -255,14 +210,13 @@ def fair_logistic(
         x_star, multiplier = _on_hyperplane(signed, regularization, -covariance, bound)
         y_star = torch.stack([torch.zeros_like(multiplier), multiplier])
     if multiplier <= 0.0:
-        raise ValueError(f"bound must be small enough to exclude the plain solution, got {bound}")
+        raise ValueError(f"the constraints do not matter for seed {seed}; use another")
     return Problem(
         name="fair_logistic",
         fun=fun,
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=torch.zeros(2, dtype=torch.float64),
         description="Lagrangian of logistic regression with |v.x| <= beta for a covariance v",
-        reference="Zafar, Valera, Gomez-Rodriguez & Gummadi, Fairness Constraints, AISTATS 2017",
         y_set=NonNegative(),
         solution=(x_star, y_star),
     )
@@ -295,14 +249,7 @@ def _labelled_data(num: int, dim: int, generator: torch.Generator) -> tuple[Tens
     return features, torch.where(scores >= 0.0, 1.0, -1.0).double()
 
 
-def auc_maximization(
-    *,
-    num_positive: int = 25,
-    num_negative: int = 75,
-    num_features: int = 8,
-    regularization: float = 0.01,
-    seed: int = 0,
-) -> Problem:
+def auc_maximization(*, seed: int = 0) -> Problem:
     r"""The square surrogate of the AUC of a linear score, without pairs of samples.
 
     .. math::
@@ -319,14 +266,10 @@ def auc_maximization(
     Source: Ying, Wen & Lyu 2016.
 
     Args:
-        num_positive: Samples of the rarer class.
-        num_negative: Samples of the other class.
-        num_features: The dimension of w.
-        regularization: lambda.
-        seed: Of the data: two Gaussian classes with different means.
+        seed: Of the data: 25 and 75 samples of two Gaussian classes with different means.
     """
-    check_number("regularization", regularization)
-    d, generator = num_features, random_generator(seed)
+    num_positive, num_negative, d, regularization = 25, 75, 8, 0.01
+    generator = random_generator(seed)
     mean = random_vector(d, generator)
     positive = torch.randn(num_positive, d, generator=generator, dtype=torch.float64)
     positive += mean / mean.norm()
@@ -347,10 +290,6 @@ def auc_maximization(
         (spread, gap), dual = spread_and_gap(x), y[..., 0]
         return scale * (spread + 2.0 * (1.0 + dual) * gap - dual.square()) + regularizer(x)
 
-    def phi(x: Tensor) -> Tensor:
-        spread, gap = spread_and_gap(x)
-        return scale * (spread + 2.0 * gap + gap.square()) + regularizer(x)
-
     def best_response(x: Tensor) -> Tensor:
         return spread_and_gap(x.detach())[1].unsqueeze(-1)
 
@@ -365,11 +304,9 @@ def auc_maximization(
         x0=torch.full((d + 2,), 0.5, dtype=torch.float64),
         y0=torch.zeros(1, dtype=torch.float64),
         description="square surrogate of the AUC of a linear score, saddle form",
-        reference="Ying, Wen & Lyu, Stochastic Online AUC Maximization, NeurIPS 2016",
         smoothness=spectral_norm(_hessian(positive, negative, scale, regularization)),
         strong_concavity=2.0 * scale,
         best_response=best_response,
-        phi=phi,
         solution=(x_star, best_response(x_star)),
     )
 

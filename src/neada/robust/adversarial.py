@@ -13,8 +13,8 @@ from neada.optim import SPG
 from neada.robust.adversary import Adversary
 from neada.robust.losses import Loss
 from neada.robust.objective import Bounds, InputObjective
-from neada.sets import Box, L1Ball, L2Ball, Set
-from neada.sets.balls import BallInBox
+from neada.sets import Set
+from neada.sets.regions import Region
 
 __all__ = ["AdversarialTraining", "BallObjective", "Norm"]
 
@@ -51,28 +51,18 @@ class BallObjective(InputObjective):
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
         return losses
 
-    def _region(self, clean: Tensor) -> Set:
-        if self.norm == "linf":
-            around = Box(clean - self.eps, clean + self.eps)
-            if self.bounds is None:
-                return around
-            return Box(self.bounds.project(clean - self.eps), self.bounds.project(clean + self.eps))
-        if self.bounds is not None:
-            return BallInBox(self.eps, clean, self.bounds, self.norm)
-        ball = L2Ball if self.norm == "l2" else L1Ball
-        return ball(self.eps, center=clean, per_sample=True)
+    def _region(self, clean: Tensor) -> Region:
+        return Region(clean, self.eps, self.norm, self.bounds)
 
     def _start(self, clean: Tensor, region: Set | None) -> Tensor:
         if self.adversary.start != "random" or region is None:
             return clean.clone()
-        if self.generator is None or self.generator.device == clean.device:
-            return region.sample(clean, self.generator)
-        there = clean.to(self.generator.device)
-        return self._region(there).sample(there, self.generator).to(clean.device)
+        device = clean.device if self.generator is None else self.generator.device
+        return self._region(clean.to(device)).sample(self.generator).to(clean.device)
 
     def _relative_gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
-        gaps = region.linear_gap(y, gradient, rowwise=True)
-        assert isinstance(gaps, Tensor)
+        assert isinstance(region, Region)
+        gaps = region.linear_gap(y, gradient)
         order = {"linf": 1.0, "l2": 2.0, "l1": math.inf}[self.norm]
         dual = torch.linalg.vector_norm(gradient.flatten(1), order, dim=1, dtype=gaps.dtype)
         return torch.where(dual > 0.0, gaps / (self.eps * dual), 0.0)

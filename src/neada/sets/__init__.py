@@ -1,6 +1,6 @@
-"""Constraint sets: Euclidean projection, membership, gradient mapping, random feasible points.
+"""Constraint sets: Euclidean projection, membership, gradient mapping.
 
-A set is given to a player, or used by itself:
+Pass a set to a player, or use it directly:
 
 >>> import torch
 >>> from neada.sets import L2Ball

@@ -6,17 +6,8 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag
-from neada.sets.base import (
-    Set,
-    Values,
-    as_doubles,
-    broadcast,
-    check_values,
-    describe,
-    read_values,
-    slack,
-)
-from neada.sets.per_sample import as_rows, from_rows
+from neada.sets.base import Set, Values, as_tensors, broadcast, read_values, slack
+from neada.sets.rows import as_rows, copy_rows_
 
 __all__ = ["HalfSpace"]
 
@@ -41,19 +32,16 @@ class HalfSpace(Set):
     def __init__(self, normal: Values, offset: float) -> None:
         self.normal = read_values(normal, "normal")
         self.offset = float(offset)
-        parts = as_doubles(self.normal)
+        parts = as_tensors(self.normal)
         largest = max((float(part.abs().max()) for part in parts if part.numel()), default=0.0)
         if largest == 0.0 or not math.isfinite(largest):
             raise ValueError(f"normal must be finite and not zero, got {self!r}")
         if not math.isfinite(self.offset / largest):
-            raise ValueError(f"offset must be finite, also divided by the normal, got {self!r}")
+            raise ValueError(f"offset must be finite and not far larger than normal, got {self!r}")
         # With a largest entry of 1 the squared norm neither overflows nor underflows.
         scaled = [part / largest for part in parts]
         self._normal = scaled if isinstance(self.normal, list) else scaled[0]
         self._offset = self.offset / largest
-
-    def __repr__(self) -> str:
-        return f"HalfSpace(normal={describe(self.normal)}, offset={self.offset})"
 
     def _project_(self, tensors: list[Tensor]) -> None:
         point, normal = self._rows(tensors)
@@ -62,10 +50,9 @@ class HalfSpace(Set):
             return
         normal_sq = float(torch.dot(normal, normal))
         point = point.sub(normal, alpha=excess / normal_sq)
-        # Again, for the rounding error of the first step, which is proportional to its length.
+        # Again, because the rounding error of the first step is proportional to its length.
         point.sub_(normal, alpha=self._excess(point, normal) / normal_sq)
-        for tensor, part in zip(tensors, from_rows(point[None], tensors, False), strict=True):
-            tensor.copy_(part)
+        copy_rows_(tensors, point[None], per_sample=False)
 
     def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
         point, normal = self._rows(tensors)
@@ -77,11 +64,11 @@ class HalfSpace(Set):
         return excess / float(torch.linalg.vector_norm(normal)) <= tol
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
-        check_values(self.normal, "normal", tensors)
+        broadcast(self.normal, "normal", tensors)
 
     def _rows(self, tensors: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The point and the scaled normal as vectors in float64."""
-        normal = broadcast(self._normal, tensors, torch.float64)
+        normal = broadcast(self._normal, "normal", tensors, torch.float64)
         return as_rows(tensors, False)[0], as_rows(normal, False)[0]
 
     def _excess(self, point: Tensor, normal: Tensor) -> float:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from neada.scalars import Flag, all_true
-from neada.sets.base import Set, check_entries
+from neada.sets.base import Set
 
 __all__ = ["Product"]
 
@@ -30,13 +30,10 @@ class Product(Set):
         [tensor([0.6000, 0.8000]), tensor([1., 0.])]
     """
 
-    # Each set checks its own tensor.
-    _accepts_infinite = True
-
     def __init__(self, sets: Sequence[Set]) -> None:
         self.sets = tuple(sets)
         if not self.sets:
-            raise ValueError("a product needs at least one set; give one per tensor")
+            raise ValueError("a product needs at least one set")
         for i, member in enumerate(self.sets):
             if not isinstance(member, Set):
                 raise TypeError(
@@ -51,13 +48,7 @@ class Product(Set):
         """Whether every set of the product projects each row by itself."""
         return all(member.separable_over_rows for member in self.sets)
 
-    def __repr__(self) -> str:
-        return f"Product([{', '.join(map(repr, self.sets))}])"
-
     def _project_(self, tensors: list[Tensor]) -> None:
-        # All are checked before one is changed.
-        for member, tensor in zip(self.sets, tensors, strict=True):
-            check_entries([tensor], "point", member._accepts_infinite)
         for member, tensor in zip(self.sets, tensors, strict=True):
             member._project_([tensor])
 
@@ -79,8 +70,7 @@ class Product(Set):
     def _check_fit(self, tensors: list[Tensor]) -> None:
         if len(tensors) != len(self.sets):
             raise ValueError(
-                f"the product has {len(self.sets)} sets but the point has {len(tensors)} tensors; "
-                "give one set per tensor"
+                f"the product has {len(self.sets)} sets but the point has {len(tensors)} tensors"
             )
         for member, tensor in zip(self.sets, tensors, strict=True):
             member._read([tensor])

@@ -1,11 +1,11 @@
-"""The simplex, and the search for its threshold, which the L1 ball shares."""
+"""The simplex, and the search for its threshold, which the L1 ball uses too."""
 
 import torch
 from torch import Tensor
 
 from neada.scalars import Scalar
-from neada.sets.base import describe, read_size
-from neada.sets.per_sample import RowSet
+from neada.sets.base import read_size
+from neada.sets.rows import RowSet
 
 __all__ = ["Simplex", "project_rows_onto_simplex"]
 
@@ -37,22 +37,13 @@ class Simplex(RowSet):
     learning in high dimensions", ICML 2008.
     """
 
-    _size_name = "total"
-
     def __init__(self, total: Scalar = 1.0, per_sample: bool = False) -> None:
         self.per_sample = per_sample
-        self._size = read_size(total, "total", per_sample, zero_allowed=False)
+        self.total = read_size(total, "total", per_sample, zero_allowed=False)
 
     @property
-    def total(self) -> Scalar:
-        """The sum of the entries, or of each row."""
-        return self._size
-
-    def __repr__(self) -> str:
-        return f"Simplex(total={describe(self._size)}{', per_sample=True' * self.per_sample})"
-
-    def _project_(self, tensors: list[Tensor]) -> None:
-        self._project_blocks_(tensors)
+    def _size(self) -> Scalar:
+        return self.total
 
     def _excess(self, rows: Tensor, size: Tensor) -> Tensor:
         return torch.maximum((rows.sum(1) - size).abs(), -rows.amin(1))
@@ -61,14 +52,11 @@ class Simplex(RowSet):
         return size
 
     def _is_outside(self, rows: Tensor, excess: Tensor, tol: Tensor) -> Tensor:
-        # A sum has rounding errors, a sign has none: no negative entry is let through.
+        # A sum has rounding errors, a sign has none: negative entries are always projected.
         return (excess > tol) | (rows.amin(1) < 0.0)
 
     def _project_rows(self, rows: Tensor, size: Tensor) -> Tensor:
         return project_rows_onto_simplex(rows, size)
-
-    def _support(self, rows: Tensor, size: Tensor) -> Tensor:
-        return size * rows.amax(1)
 
 
 def project_rows_onto_simplex(rows: Tensor, totals: Tensor) -> Tensor:

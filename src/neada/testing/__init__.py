@@ -1,8 +1,7 @@
-"""Batteries of checks for one's own optimizer, stopping rule, set or stepper.
+"""Batteries of checks for custom optimizers, stopping rules, sets and steppers.
 
-The library's own parts pass the same checks. Each takes seconds, needs no test framework, draws
-from a generator of its own and raises an `AssertionError` that names the first promise that is
-broken:
+The library's own classes pass the same checks. Each battery takes seconds, needs no test framework
+and raises an `AssertionError` that names the first requirement that is not met:
 
 >>> import torch
 >>> from neada.testing import check_optimizer

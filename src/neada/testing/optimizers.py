@@ -1,4 +1,4 @@
-"""What every optimizer of one player promises."""
+"""Checks of optimizers for one player."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,21 +10,18 @@ from torch.optim.optimizer import Optimizer
 from neada.optim import NonFiniteGradient, PlayerOptimizer
 from neada.optim.constrain import constrain
 from neada.sets import Box
-from neada.testing.promises import (
-    Battery,
+from neada.testing.checks import (
+    assert_raises,
     clones,
     difference,
     flat,
     leaf,
-    require,
-    same,
+    run_checks,
     saved_and_loaded,
 )
 
-__all__ = ["BATTERY", "ROWS", "check_optimizer"]
+__all__ = ["check_optimizer"]
 
-BATTERY = Battery()
-ROWS = Battery()
 Make = Callable[..., Optimizer]
 
 _CENTER = (1.0, -0.5, 0.25, 2.0, -1.0, 0.5)
@@ -33,35 +30,43 @@ _START = [0.0] * _SIZE
 
 
 def check_optimizer(make: Make, *, rowwise: bool = False) -> None:
-    """Check the promises of an optimizer for one player.
+    """Check an optimizer for one player.
 
-    Any torch optimizer: it descends, ascends with `maximize=True`, leaves gradients and tensors
-    without a gradient alone, saves and loads bit for bit, and works with `neada.constrain`. One
-    derived from `PlayerOptimizer` also treats its groups as one player, refuses gradients that are
-    not finite without a change, and forgets by `reset` what it should.
+    Any torch optimizer descends, ascends with `maximize=True`, does not change gradients and
+    tensors without a gradient, saves and loads bit for bit, and works with `neada.constrain`. A
+    `PlayerOptimizer` also treats its groups as one player, raises `NonFiniteGradient` before it
+    changes anything, and implements `reset`.
 
     Args:
         make: The class, or a function that makes the optimizer: ``make(params, maximize=...)``,
             where `params` are tensors or parameter groups. With `rowwise` it is also called with
-            ``rowwise=True``. The curvature of the functions it is tried on is between 1 and 4.
+            ``rowwise=True``. The test functions have curvatures between 1 and 4.
         rowwise: Check also that every row takes the steps that it would take alone.
 
     Raises:
-        AssertionError: The first promise that is broken, in one sentence.
+        AssertionError: The first requirement that is not met.
 
     Example:
         >>> import neada
         >>> check_optimizer(neada.optim.AdGD, rowwise=True)
     """
-    try:
-        name = type(make([leaf(_START)])).__name__
-    except Exception as error:
-        raise AssertionError(
-            f"make([tensor]) returns an optimizer, but it raised {type(error).__name__}: {error}"
-        ) from error
-    BATTERY.judge(name, make)
+    checks: list[Callable[[Make], None]] = [
+        _check_descent,
+        _check_maximize,
+        _check_gradients_unchanged,
+        _check_missing_gradient,
+        _check_groups,
+        _check_dtypes,
+        _check_closure,
+        _check_state,
+        _check_constraint,
+        _check_zero_gradient,
+        _check_non_finite_gradient,
+        _check_reset,
+    ]
     if rowwise:
-        ROWS.judge(name, make)
+        checks += [_check_rows, _check_rows_without_gradient]
+    run_checks(type(make([leaf(_START)])).__name__, checks, make)
 
 
 def _value(w: Tensor) -> Tensor:
@@ -72,12 +77,17 @@ def _value(w: Tensor) -> Tensor:
 
 
 def _step(optimizer: Optimizer, value: Callable[[], Tensor]) -> None:
-    """One step as a stepper takes it: the gradient in `.grad`, the value handed over."""
+    """One step as a stepper takes it: with the gradient in `.grad` and the value as an argument."""
     optimizer.zero_grad()
     now = value()
     now.sum().backward()  # type: ignore[no-untyped-call]
+    _take(optimizer, now.detach(), value)
+
+
+def _take(optimizer: Optimizer, value: float | Tensor, closure: Callable[[], Tensor]) -> None:
+    """One step with the current gradient."""
     if isinstance(optimizer, PlayerOptimizer):
-        optimizer.step(value, value=now.detach())
+        optimizer.step(closure, value=value)
     else:
         optimizer.step()
 
@@ -87,33 +97,33 @@ def _run(optimizer: Optimizer, w: Tensor, num_steps: int) -> None:
         _step(optimizer, lambda: _value(w))
 
 
-@BATTERY.promise("it is a torch optimizer, and its steps lower a strongly convex function")
-def _descends(make: Make) -> None:
+def _check_descent(make: Make) -> None:
+    """It is a torch optimizer that decreases a strongly convex function."""
     w = leaf(_START)
     optimizer = make([w])
-    good = isinstance(optimizer, Optimizer)
-    require(good, f"this is a {type(optimizer).__name__}; derive your class from it")
+    assert isinstance(optimizer, Optimizer), f"this is a {type(optimizer).__name__}"
     values = []
     for _ in range(60):
         values.append(_value(w.detach()).item())
         _run(optimizer, w, 1)
-    found = f"a quadratic starts at {values[0]:.4g} and is {values[-1]:.4g} after 59 steps"
-    require(min(values) < values[0], found)
+    assert min(values) < values[0], (
+        f"f is {values[0]:.4g} before and {values[-1]:.4g} after 59 steps"
+    )
 
 
-@BATTERY.promise("with maximize=True it takes on -f the steps that it takes on f without")
-def _maximizes(make: Make) -> None:
+def _check_maximize(make: Make) -> None:
+    """With maximize=True the steps on -f are the steps on f without it."""
     low, high = leaf(_START), leaf(_START)
     minimizing, maximizing = make([low]), make([high], maximize=True)
     for i in range(20):
         _step(minimizing, lambda: _value(low))
         _step(maximizing, lambda: -_value(high))
         apart = difference([low], [high])
-        require(apart == 0.0, f"after {i + 1} steps they are {apart:.3g} apart")
+        assert apart == 0.0, f"after {i + 1} steps they are {apart:.3g} apart"
 
 
-@BATTERY.promise("a step leaves the gradients in .grad as they are")
-def _gradients_are_read_only(make: Make) -> None:
+def _check_gradients_unchanged(make: Make) -> None:
+    """A step does not change the gradients in .grad."""
     for maximize in (False, True):
         w = leaf(_START)
         optimizer = make([w], maximize=maximize)
@@ -125,29 +135,21 @@ def _gradients_are_read_only(make: Make) -> None:
             w.grad = before.clone()
             _take(optimizer, _value(w.detach()).item(), lambda w=w: _value(w))  # type: ignore[misc]
             changed = difference([w.grad], [before])
-            require(changed == 0.0, f"with maximize={maximize} an entry changed by {changed:.3g}")
+            assert changed == 0.0, f"with maximize={maximize} an entry changed by {changed:.3g}"
 
 
-def _take(optimizer: Optimizer, value: float, closure: Callable[[], Tensor]) -> None:
-    """One step with the gradient that is there."""
-    if isinstance(optimizer, PlayerOptimizer):
-        optimizer.step(closure, value=value)
-    else:
-        optimizer.step()
-
-
-@BATTERY.promise("a tensor without a gradient stays where it is")
-def _no_gradient_is_no_step(make: Make) -> None:
+def _check_missing_gradient(make: Make) -> None:
+    """A tensor without a gradient does not move."""
     used, unused = leaf(_START), leaf([1.0, 2.0])
     optimizer = make([unused, used])
     optimizer.step()
     _run(optimizer, used, 5)
     moved = difference([unused], [torch.tensor([1.0, 2.0])])
-    require(moved == 0.0, f"it moved by {moved:.3g}")
+    assert moved == 0.0, f"it moved by {moved:.3g}"
 
 
-@BATTERY.promise("every group moves, also one that is added later; a PlayerOptimizer is one player")
-def _groups_are_one_player(make: Make) -> None:
+def _check_groups(make: Make) -> None:
+    """Every group moves, also one added later; a PlayerOptimizer is one player."""
     joint = leaf(_START)
     parts = [leaf(_START[:1]), leaf([[0.0], [0.0]]), leaf(_START[:3])]
     one, split = make([joint]), make([{"params": parts[:2]}, {"params": parts[2:]}])
@@ -155,33 +157,31 @@ def _groups_are_one_player(make: Make) -> None:
         _step(one, lambda: _value(joint))
         _step(split, lambda: _value(flat(parts)))
     still = [i for i, part in enumerate(parts) if not bool(part.any())]
-    require(not still, f"tensor {still[:1]} of three in two groups did not move")
+    assert not still, f"tensor {still[:1]} of three in two groups did not move"
     if isinstance(one, PlayerOptimizer):
         apart = difference([flat(parts)], [joint])
-        require(apart <= 1e-9, f"in two groups the steps are others, by {apart:.3g} after 10 steps")
+        assert apart <= 1e-9, f"in two groups the steps are others, by {apart:.3g} after 10 steps"
     late = leaf(_START[:3])
     growing = make([parts[2]])
     _step(growing, lambda: _value(torch.cat([parts[2], late])))
     growing.add_param_group({"params": [late]})
     for _ in range(3):
         _step(growing, lambda: _value(torch.cat([parts[2], late])))
-    require(
-        bool(late.any()) and bool(late.isfinite().all()), f"the late group is at {late.tolist()}"
-    )
+    assert bool(late.any()) and bool(late.isfinite().all()), f"the late group is at {late.tolist()}"
 
 
-@BATTERY.promise("float32 parameters stay float32 and follow float64 ones")
-def _dtypes_agree(make: Make) -> None:
+def _check_dtypes(make: Make) -> None:
+    """Parameters in float32 stay float32 and follow float64 ones."""
     single, double = leaf(_START, torch.float32), leaf(_START)
     _run(make([single]), single, 8)
     _run(make([double]), double, 8)
-    require(single.dtype == torch.float32, f"they became {single.dtype}")
+    assert single.dtype == torch.float32, f"they became {single.dtype}"
     apart = difference([single], [double])
-    require(apart <= 1e-3, f"after 8 steps they are {apart:.3g} apart")
+    assert apart <= 1e-3, f"after 8 steps they are {apart:.3g} apart"
 
 
-@BATTERY.promise("step(closure) evaluates, returns the loss and takes the same step")
-def _takes_closures(make: Make) -> None:
+def _check_closure(make: Make) -> None:
+    """A step with a closure returns the loss and is the same step."""
     ours, usual = leaf(_START), leaf(_START)
     one, other = make([ours]), make([usual])
 
@@ -195,13 +195,13 @@ def _takes_closures(make: Make) -> None:
         _step(one, lambda: _value(ours))
         expected = _value(usual.detach())
         loss: Any = other.step(closure)  # type: ignore[arg-type]
-        require(loss is not None and loss == expected, f"it returned {loss}")
+        assert loss is not None and loss == expected, f"it returned {loss}"
     apart = difference([ours], [usual])
-    require(apart == 0.0, f"after 5 steps they are {apart:.3g} apart")
+    assert apart == 0.0, f"after 5 steps they are {apart:.3g} apart"
 
 
-@BATTERY.promise("a run that is saved and loaded goes on bit for bit")
-def _state_is_complete(make: Make) -> None:
+def _check_state(make: Make) -> None:
+    """A run that is saved and loaded continues bit for bit."""
     for dtype in (torch.float32, torch.float64):
         whole, half = leaf(_START, dtype), leaf(_START, dtype)
         _run(make([whole]), whole, 40)
@@ -211,11 +211,11 @@ def _state_is_complete(make: Make) -> None:
         second.load_state_dict(saved_and_loaded(first.state_dict()))
         _run(second, half, 20)
         apart = difference([whole], [half])
-        require(apart == 0.0, f"20 steps after the load they are {apart:.3g} apart in {dtype}")
+        assert apart == 0.0, f"20 steps after the load they are {apart:.3g} apart in {dtype}"
 
 
-@BATTERY.promise("neada.constrain keeps every iterate in its set, or is refused with a ValueError")
-def _stays_in_its_set(make: Make) -> None:
+def _check_constraint(make: Make) -> None:
+    """With neada.constrain every iterate is in its set, or constrain raises ValueError."""
     box = Box(-0.4, 0.6)
     w = leaf([5.0] * _SIZE)
     optimizer = make([w])
@@ -226,21 +226,21 @@ def _stays_in_its_set(make: Make) -> None:
     for i in range(30):
         _run(optimizer, w, 1)
         outside = difference([box.project(w)], [w])
-        require(bool(box.contains(w)), f"step {i + 1} leaves it by {outside:.3g}")
+        assert bool(box.contains(w)), f"step {i + 1} leaves it by {outside:.3g}"
 
 
-@BATTERY.promise("a gradient of zero gives a finite step")
-def _zero_is_harmless(make: Make) -> None:
+def _check_zero_gradient(make: Make) -> None:
+    """A gradient of zero gives a finite step."""
     w = leaf(_START)
     optimizer = make([w])
     for _ in range(2):
         w.grad = torch.zeros_like(w)
         _take(optimizer, 1.0, lambda: torch.ones((), dtype=w.dtype))
-    require(bool(w.isfinite().all()), f"the parameters are {w.tolist()}; look for 0/0")
+    assert bool(w.isfinite().all()), f"the parameters are {w.tolist()}; look for 0/0"
 
 
-@BATTERY.promise("a PlayerOptimizer refuses a gradient that is not finite, and nothing is changed")
-def _refuses_non_finite(make: Make) -> None:
+def _check_non_finite_gradient(make: Make) -> None:
+    """A PlayerOptimizer raises for NaN or Inf in a gradient before anything changes."""
     first, second = leaf(_START), leaf([[0.0] * 3] * 2)
     optimizer = make([first, second])
     if not isinstance(optimizer, PlayerOptimizer):
@@ -252,20 +252,14 @@ def _refuses_non_finite(make: Make) -> None:
         points, state = clones([first, second]), repr(optimizer.state_dict())
         assert second.grad is not None
         second.grad[1, 2] = bad
-        try:
-            optimizer.step(value, value=1.0)
-        except NonFiniteGradient:
-            pass
-        else:
-            raise AssertionError(f"a gradient of {bad} did not raise NonFiniteGradient")
-        require(same([first, second], points), f"a gradient of {bad} moved a tensor")
-        require(repr(optimizer.state_dict()) == state, f"a gradient of {bad} changed the state")
+        step = lambda: optimizer.step(value, value=1.0)  # noqa: E731
+        assert_raises(NonFiniteGradient, step, f"a gradient of {bad}")
+        assert difference([first, second], points) == 0.0, f"a gradient of {bad} moved a tensor"
+        assert repr(optimizer.state_dict()) == state, f"a gradient of {bad} changed the state"
 
 
-@BATTERY.promise(
-    "reset of a PlayerOptimizer forgets all but the point, with keep='everything' nothing"
-)
-def _resets(make: Make) -> None:
+def _check_reset(make: Make) -> None:
+    """The reset of a PlayerOptimizer keeps only the point, or with keep='everything' all."""
     used = leaf(_START)
     optimizer = make([used])
     if not isinstance(optimizer, PlayerOptimizer):
@@ -276,7 +270,7 @@ def _resets(make: Make) -> None:
     _run(optimizer, used, 7)
     _run(make([fresh]), fresh, 7)
     apart = difference([used], [fresh])
-    require(apart == 0.0, f"7 steps after reset() it is {apart:.3g} away from a new optimizer")
+    assert apart == 0.0, f"7 steps after reset() it is {apart:.3g} away from a new optimizer"
     plain, resetting = leaf(_START), leaf(_START)
     one, other = make([plain]), make([resetting])
     assert isinstance(other, PlayerOptimizer)
@@ -285,11 +279,11 @@ def _resets(make: Make) -> None:
         _run(other, resetting, 4)
         other.reset(keep="everything")
     apart = difference([plain], [resetting])
-    require(apart == 0.0, f"keep='everything' changes the steps by {apart:.3g}")
+    assert apart == 0.0, f"keep='everything' changes the steps by {apart:.3g}"
 
 
-@ROWS.promise("with rowwise=True every row takes the steps that it would take alone")
-def _rows_are_alone(make: Make) -> None:
+def _check_rows(make: Make) -> None:
+    """With rowwise=True every row takes the steps that it would take alone."""
     start = torch.randn(3, _SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows, alone = leaf(start), [leaf(row[None]) for row in start]
     together, separate = make([rows], rowwise=True), [make([w]) for w in alone]
@@ -298,11 +292,11 @@ def _rows_are_alone(make: Make) -> None:
         for w, optimizer in zip(alone, separate, strict=True):
             _step(optimizer, lambda w=w: _value(w).sum())  # type: ignore[misc]
     apart = difference([rows], [torch.cat(alone)])
-    require(apart <= 1e-8, f"after 12 steps they are {apart:.3g} apart")
+    assert apart <= 1e-8, f"after 12 steps they are {apart:.3g} apart"
 
 
-@ROWS.promise("a row whose gradient is zero waits as it would alone")
-def _rows_rest(make: Make) -> None:
+def _check_rows_without_gradient(make: Make) -> None:
+    """A row whose gradient is zero behaves as it would alone."""
     pauses = [[1, 0, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
     targets = torch.tensor([[1.0, -0.3], [0.2, 0.9], [-1.5, 0.4]], dtype=torch.float64)
     rows, alone = leaf(torch.zeros(3, 2)), [leaf(torch.zeros(1, 2)) for _ in range(3)]
@@ -316,4 +310,4 @@ def _rows_rest(make: Make) -> None:
         for i in range(3):
             _step(separate[i], lambda i=i, m=moving: value(alone[i], targets[i], m[i]).sum())  # type: ignore[misc]
     apart = difference([rows], [torch.cat(alone)])
-    require(apart <= 1e-8, f"after {len(pauses)} steps they are {apart:.3g} apart")
+    assert apart <= 1e-8, f"after {len(pauses)} steps they are {apart:.3g} apart"

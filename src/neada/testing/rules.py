@@ -1,4 +1,4 @@
-"""What every stopping rule promises."""
+"""Checks of stopping rules."""
 
 import copy
 from dataclasses import replace
@@ -6,159 +6,128 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neada.scalars import Flag
 from neada.stopping import InnerState, StoppingRule
-from neada.testing.promises import Battery, require, saved_and_loaded
+from neada.testing.checks import run_checks, saved_and_loaded
 
-__all__ = ["BATTERY", "check_rule"]
-
-BATTERY = Battery()
+__all__ = ["check_rule"]
 
 _SQUARES = (0.0, 1e-8, 1e-3, 0.01, 0.2, 0.25, 1.0, 4.0, 100.0, 1e6)
 _X_SQUARES = (None, 1e-6, 0.5, 4.0, 1e4)
 _TIMES = tuple((t, k) for t in (0, 1, 3, 40) for k in (0, 1, 2, 5, 41))
 _SEEN = (4.0, 3.9, 1.0)  # squared x gradients: one that stalls, one that falls
+_STATES = [InnerState(t, k, y, x) for t, k in _TIMES for x in _X_SQUARES for y in (None, *_SQUARES)]
 
 
 def check_rule(rule: StoppingRule) -> None:
-    """Check the promises of a stopping rule.
+    """Check a stopping rule.
 
-    It answers with a bool, for every row by itself if there are rows, also before the gradient is
-    known; asking changes nothing; a smaller gradient mapping never undoes a stop; it stops in the
-    end; it can be joined with `|` and `&`; and what it remembers is saved.
+    It returns a bool, or one per row, also while the gradient is unknown; evaluating it changes
+    nothing; a smaller gradient mapping never revokes a stop; it stops eventually; and its state is
+    saved.
 
     Args:
-        rule: The rule as it is before the first outer step; it is copied, not changed.
+        rule: The rule before the first outer step; it is copied, not changed.
 
     Raises:
-        AssertionError: The first promise that is broken, in one sentence.
+        AssertionError: The first requirement that is not met.
 
     Example:
         >>> import neada
         >>> check_rule(neada.stopping.GradientMapping() | neada.stopping.FixedSteps(10))
     """
-    BATTERY.judge(type(rule).__name__, rule)
-
-
-def _states() -> list[InnerState]:
-    return [
-        InnerState(t, k, y, x) for t, k in _TIMES for x in _X_SQUARES for y in (None, *_SQUARES)
+    checks = [
+        _check_type,
+        _check_purity,
+        _check_monotonicity,
+        _check_stops,
+        _check_needs_x_gradient,
+        _check_rows,
+        _check_words,
+        _check_state,
     ]
+    run_checks(type(rule).__name__, checks, rule)
 
 
 def _after(rule: StoppingRule, *seen: float | Tensor) -> StoppingRule:
-    """A copy that has seen some x gradients."""
+    """A copy that has observed some x gradients."""
     twin = copy.deepcopy(rule)
     for grad_sq_x in seen:
         twin.observe_x_gradient(grad_sq_x)
     return twin
 
 
-def _at(state: InnerState) -> str:
-    squares = f"grad_sq_y = {state.grad_sq_y}, grad_sq_x = {state.grad_sq_x}"
-    return f"at t = {state.t}, k = {state.k}, {squares}"
-
-
-def _ask(rule: StoppingRule, state: InnerState) -> bool:
-    return bool(rule(state))
-
-
-@BATTERY.promise("a rule is derived from neada.stopping.StoppingRule and answers True or False")
-def _answers(rule: object) -> None:
-    good = isinstance(rule, StoppingRule)
-    require(good, f"this is a {type(rule).__name__}; derive your class from StoppingRule")
-    assert isinstance(rule, StoppingRule)
-    for state in _states():
+def _check_type(rule: object) -> None:
+    """A rule is derived from neada.stopping.StoppingRule and returns True or False."""
+    assert isinstance(rule, StoppingRule), type(rule).__name__
+    for state in _STATES:
         answer = rule(state)
-        require(isinstance(answer, bool), f"{_at(state)} the answer is {answer!r}")
+        assert isinstance(answer, bool), f"{answer!r} at {state}"
 
 
-@BATTERY.promise("asking a rule changes nothing: only observe_x_gradient may")
-def _asking_changes_nothing(rule: StoppingRule) -> None:
+def _check_purity(rule: StoppingRule) -> None:
+    """Evaluating a rule changes nothing: only observe_x_gradient may."""
     twin = copy.deepcopy(rule)
-    answers = [_ask(twin, state) for state in _states()]
-    for state, answer in zip(_states(), answers, strict=True):
-        require(_ask(twin, state) == answer, f"{_at(state)} the second answer is not the first")
+    answers = [twin(state) for state in _STATES]
+    for state, answer in zip(_STATES, answers, strict=True):
+        assert twin(state) == answer, f"the second answer differs from the first at {state}"
 
 
-@BATTERY.promise("a smaller gradient mapping never undoes a stop, nor does knowing it")
-def _is_monotone(rule: StoppingRule) -> None:
+def _check_monotonicity(rule: StoppingRule) -> None:
+    """A smaller gradient mapping never revokes a stop, nor does a known one."""
     for t, k in _TIMES:
         for x in _X_SQUARES:
-            answers = [_ask(rule, InnerState(t, k, y, x)) for y in _SQUARES]
-            for larger in range(1, len(_SQUARES)):
-                state = InnerState(t, k, _SQUARES[larger], x)
-                undone = answers[larger] and not answers[larger - 1]
-                require(
-                    not undone, f"{_at(state)} it stops, and at {_SQUARES[larger - 1]} it does not"
-                )
-            state = InnerState(t, k, None, x)
-            undone = _ask(rule, state) and not all(answers)
-            require(not undone, f"{_at(state)} it stops, and with some known gradient it does not")
+            answers = [rule(InnerState(t, k, y, x)) for y in _SQUARES]
+            where = f"for grad_sq_y = {_SQUARES} at t = {t}, k = {k}, grad_sq_x = {x}"
+            assert answers == sorted(answers, reverse=True), f"{answers} {where}"
+            unknown = rule(InnerState(t, k, None, x))
+            assert all(answers) or not unknown, f"{answers}, and a stop if it is unknown, {where}"
 
 
-@BATTERY.promise("it stops in the end: after a million steps at a gradient of zero")
-def _stops(rule: StoppingRule) -> None:
+def _check_stops(rule: StoppingRule) -> None:
+    """A rule stops eventually: after a million steps at a gradient of zero."""
     for t in (0, 1, 10, 100):
-        state = InnerState(t, 1_000_000, 0.0, 1.0)
-        require(_ask(rule, state), f"{_at(state)} it goes on")
+        assert rule(InnerState(t, 1_000_000, 0.0, 1.0)), f"no stop at t = {t}"
 
 
-@BATTERY.promise("a rule that looks at the x gradient says so by needs_x_gradient")
-def _needs_are_declared(rule: StoppingRule) -> None:
-    if rule.needs_x_gradient:
-        return
-    for state in _states():
-        without = _ask(rule, replace(state, grad_sq_x=None))
-        require(_ask(rule, state) == without, f"{_at(state)} the answer is another than without it")
+def _check_needs_x_gradient(rule: StoppingRule) -> None:
+    """A rule that uses the x gradient declares it by needs_x_gradient."""
+    if not rule.needs_x_gradient:
+        for state in _STATES:
+            without = rule(replace(state, grad_sq_x=None))
+            assert rule(state) == without, f"the answer depends on it at {state}"
 
 
-@BATTERY.promise("rows are answered one by one, each as it would be alone")
-def _rows_are_separate(rule: StoppingRule) -> None:
+def _check_rows(rule: StoppingRule) -> None:
+    """Rows are answered one by one, each as it would be alone."""
     squares = torch.tensor(_SQUARES, dtype=torch.float64)
     x_squares = torch.linspace(0.1, 30.0, len(squares), dtype=torch.float64)
     shares = torch.linspace(0.5, 1.0, len(squares), dtype=torch.float64)
-    histories = [[], [x_squares, x_squares * shares, x_squares * shares**2]]
-    for history in histories:
+    for history in ([], [x_squares, x_squares * shares, x_squares * shares**2]):
         together = _after(rule, *history)
         alone = [_after(rule, *(float(seen[i]) for seen in history)) for i in range(len(squares))]
         for t, k in _TIMES:
-            state = InnerState(t, k, squares, x_squares)
-            answer = together(state)
-            fits = isinstance(answer, bool) or answer.shape == squares.shape
-            require(fits, f"for {len(squares)} rows the answer is {answer!r}")
+            answer = torch.as_tensor(together(InnerState(t, k, squares, x_squares)))
             each = [
-                _ask(one, InnerState(t, k, float(y), float(x)))
+                one(InnerState(t, k, float(y), float(x)))
                 for one, y, x in zip(alone, squares, x_squares, strict=True)
             ]
-            rows = _per_row(answer, len(squares))
-            require(
-                rows == each,
-                f"at t = {t}, k = {k} rows {squares.tolist()} get {rows}, alone {each}",
-            )
+            rows = answer.expand(len(squares)).tolist()
+            assert rows == each, f"rows {rows}, alone {each} at t = {t}, k = {k}"
 
 
-def _per_row(answer: Flag, num_rows: int) -> list[bool]:
-    return [bool(flag) for flag in torch.as_tensor(answer).expand(num_rows)]
-
-
-@BATTERY.promise("str and reason are a few words on one line")
-def _has_words(rule: StoppingRule) -> None:
-    stops = [state for state in _states() if _ask(rule, state)]
+def _check_words(rule: StoppingRule) -> None:
+    """Str and reason are a few words on one line."""
+    stops = [state for state in _STATES if rule(state)]
     for words in (str(rule), *(rule.reason(state) for state in stops)):
-        good = isinstance(words, str) and bool(words.strip()) and "\n" not in words
-        require(good, f"one of them is {words!r}")
+        assert isinstance(words, str) and words.strip() and "\n" not in words, repr(words)
 
 
-@BATTERY.promise("what a rule remembers is saved by state_dict and goes on after load_state_dict")
-def _memory_is_saved(rule: StoppingRule) -> None:
-    fresh = copy.deepcopy(rule)
-    used = _after(rule, *_SEEN)
+def _check_state(rule: StoppingRule) -> None:
+    """The state of a rule is saved by state_dict and restored by load_state_dict."""
+    fresh, used = copy.deepcopy(rule), _after(rule, *_SEEN)
     fresh.load_state_dict(saved_and_loaded(used.state_dict()))
     for _ in range(2):
-        for state in _states():
-            answers = (_ask(fresh, state), _ask(used, state))
-            found = f"{_at(state)} the loaded rule answers {answers[0]} and the saved {answers[1]}"
-            require(answers[0] == answers[1], found)
+        for state in _STATES:
+            assert fresh(state) == used(state), f"the restored rule differs at {state}"
         for one in (fresh, used):
             one.observe_x_gradient(0.9)

@@ -1,4 +1,4 @@
-"""What every stepper promises."""
+"""Checks of steppers."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,56 +11,60 @@ from neada.inner import BudgetExhausted
 from neada.optim import NonFiniteGradient
 from neada.sets import Set
 from neada.steppers import StepInfo, Stepper
-from neada.testing.promises import (
-    Battery,
+from neada.testing.checks import (
+    assert_raises,
     clones,
     difference,
     flat,
     leaf,
-    require,
+    run_checks,
     saved_and_loaded,
 )
 
-__all__ = ["BATTERY", "check_stepper"]
+__all__ = ["check_stepper"]
 
-BATTERY = Battery()
 Make = Callable[[list[Tensor], list[Tensor]], Stepper]
 
 _COUPLING = ((0.6, -0.3, 0.2), (0.1, 0.5, -0.4), (-0.2, 0.3, 0.7))
 
 
 def check_stepper(make: Make, *, max_calls: int = 2000, accuracy: float = 0.2) -> None:
-    """Check the promises of a stepper.
+    """Check a stepper.
 
-    On a strongly convex, strongly concave quadratic of three and three dimensions: its counters are
-    what was evaluated, it approaches the solution, stays in its sets, keeps `max_calls`, refuses
-    gradients that are not finite, and goes on from a saved state bit for bit.
+    On a strongly convex, strongly concave quadratic of three and three dimensions, the stepper
+    counts correctly, approaches the solution, stays in its sets, respects `max_calls`, raises
+    `NonFiniteGradient`, and resumes from a saved state bit for bit.
 
     Args:
         make: Makes the stepper of the two players, each a list of two tensors: ``make(x, y)``. If
-            it gives them sets, the battery starts inside.
+            it gives them sets, the start is projected.
         max_calls: Gradients and values within which the solution must be approached.
-        accuracy: By how much: the share of the norm of both gradients (gradient mappings) that may
-            be left.
+        accuracy: The fraction of the norm of both gradients (gradient mappings) that may be left.
 
     Raises:
-        AssertionError: The first promise that is broken, in one sentence.
+        AssertionError: The first requirement that is not met.
 
     Example:
         >>> import neada
         >>> check_stepper(lambda x, y: neada.Extragradient(x, y, lr_x=0.2, lr_y=0.2))
     """
-    try:
-        name = type(_Game(make).stepper).__name__
-    except Exception as error:
-        raise AssertionError(
-            f"make(x, y) returns a stepper, but it raised {type(error).__name__}: {error}"
-        ) from error
-    BATTERY.judge(name, make, max_calls, accuracy)
+    checks = [
+        _check_type,
+        _check_counters,
+        _check_norms,
+        _check_sets,
+        _check_stationary_point,
+        _check_state,
+        _check_max_calls,
+        _check_non_finite_gradient,
+    ]
+    name = type(_Game(make).stepper).__name__
+    run_checks(name, checks, make)
+    run_checks(name, [_check_convergence], make, max_calls, accuracy)
 
 
 class _Game:
-    """A quadratic with its saddle point at zero, a stepper on it, and what is really evaluated."""
+    """A quadratic with its saddle point at zero, a stepper for it, and a count of evaluations."""
 
     def __init__(
         self,
@@ -115,7 +119,7 @@ class _Game:
         return curved
 
     def _watched(self, player: str) -> Tensor:
-        """A player as one vector that notes each gradient that is taken of it."""
+        """A player as one vector that records each of its gradients."""
         tensors = self.x if player == "x" else self.y
         joined = flat(tensors)
         if joined.requires_grad:
@@ -145,47 +149,45 @@ class _Game:
         return float(flat(parts).double().square().sum())
 
     def distance(self) -> float:
-        """The norm of both gradient mappings at the present point."""
+        """The norm of both gradient mappings at the current point."""
         noted = {player: len(found) for player, found in self.seen.items()}
         self.closure().backward()  # type: ignore[no-untyped-call]
         squares = [self.seen[player].pop() for player in noted]
         return math.sqrt(sum(squares))
 
 
-@BATTERY.promise("a stepper is derived from neada.Stepper, and step returns a StepInfo")
-def _is_a_stepper(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_type(make: Make) -> None:
+    """A stepper is derived from neada.Stepper, and step returns a StepInfo."""
     game = _Game(make)
-    good = isinstance(game.stepper, Stepper)
-    require(good, f"this is a {type(game.stepper).__name__}; derive your class from it")
+    assert isinstance(game.stepper, Stepper), f"this is a {type(game.stepper).__name__}"
     info = game.step()
-    require(isinstance(info, StepInfo), f"it is {info!r}")
+    assert isinstance(info, StepInfo), f"it is {info!r}"
     value = info.value
-    good = isinstance(value, Tensor) and value.numel() == 1 and not value.requires_grad
-    require(good, f"its value is {value!r}, not one number without a graph")
+    assert isinstance(value, Tensor) and value.numel() == 1, f"its value is {value!r}"
+    assert not value.requires_grad, "its value has a graph"
 
 
-@BATTERY.promise("the counters are the gradients and values that were really evaluated")
-def _counts(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_counters(make: Make) -> None:
+    """The counters are the numbers of gradients and values that were evaluated."""
     game = _Game(make)
     stepper = game.stepper
     infos = [game.step(batch_size=4) for _ in range(6)]
     for kind, done in game.tally.items():
         counter = f"calls_{kind}"
         counted = getattr(stepper, counter)
-        require(counted == done, f"{counter} is {counted} and {done} were evaluated in 6 steps")
+        assert counted == done, f"{counter} is {counted} and {done} were evaluated in 6 steps"
         reported = sum(getattr(info, counter) for info in infos)
-        require(reported == done, f"the {counter} of 6 StepInfo sum to {reported}, not {done}")
+        assert reported == done, f"the {counter} of 6 StepInfo sum to {reported}, not {done}"
     for player in ("x", "y"):
         samples, calls = getattr(stepper, f"samples_{player}"), getattr(stepper, f"calls_{player}")
-        require(samples == 4 * calls, f"samples_{player} is {samples} for {calls} batches of 4")
-    require(stepper.outer_steps == 6, f"outer_steps is {stepper.outer_steps} after 6 steps")
+        assert samples == 4 * calls, f"samples_{player} is {samples} for {calls} batches of 4"
+    assert stepper.outer_steps == 6, f"outer_steps is {stepper.outer_steps} after 6 steps"
     inner = sum(info.inner_steps for info in infos)
-    good = stepper.inner_steps == inner >= 6
-    require(good, f"inner_steps is {stepper.inner_steps}, and the StepInfo sum to {inner}")
+    assert stepper.inner_steps == inner >= 6, f"{stepper.inner_steps} inner_steps, not {inner}"
 
 
-@BATTERY.promise("the squared norms of a StepInfo are those of gradients (mappings) of that step")
-def _norms_are_true(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_norms(make: Make) -> None:
+    """The squared norms of a StepInfo are those of gradients (mappings) of that step."""
     game = _Game(make)
     for i in range(4):
         before = {player: len(found) for player, found in game.seen.items()}
@@ -194,42 +196,44 @@ def _norms_are_true(make: Make, max_calls: int, accuracy: float) -> None:
             found = game.seen[player][before[player] :] or game.seen[player][-1:]
             good = any(math.isclose(norm, square, rel_tol=1e-9, abs_tol=1e-30) for square in found)
             seen = ", ".join(f"{square:.6g}" for square in found)
-            require(good, f"step {i} reports {norm:.6g} for {player} and its gradients had {seen}")
+            assert good, f"step {i} reports {norm:.6g} for {player} and its gradients had {seen}"
 
 
-@BATTERY.promise("x descends and y ascends: the solution of a quadratic game is approached")
-def _approaches(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_convergence(make: Make, max_calls: int, accuracy: float) -> None:
+    """Player x descends and y ascends: the gradients of a quadratic game become small."""
     game = _Game(make)
     before = after = game.distance()
     while after > accuracy * before and game.stepper.total_calls < max_calls:
         game.step()
         after = game.distance()
-    found = f"{max_calls} calls took the norm of both gradients from {before:.3g} to {after:.3g}"
-    require(after <= accuracy * before, found)
+    found = (
+        f"the norm of both gradients is {before:.3g} before and {after:.3g} after {max_calls} calls"
+    )
+    assert after <= accuracy * before, found
 
 
-@BATTERY.promise("f is evaluated only inside the sets of the players")
-def _stays_in_its_sets(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_sets(make: Make) -> None:
+    """The function is evaluated only inside the sets of the players."""
     game = _Game(make)
     for _ in range(10):
         game.step()
     game.closure()
-    require(game.worst_outside == 0.0, f"a player was {game.worst_outside:.3g} outside of its set")
+    assert game.worst_outside == 0.0, f"a player was {game.worst_outside:.3g} outside of its set"
 
 
-@BATTERY.promise("a player at a stationary point stays there")
-def _rests_at_the_solution(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_stationary_point(make: Make) -> None:
+    """A player at a stationary point does not move."""
     game = _Game(make, start=0.0)
     if game.distance() > 0.0 or any(bool(p.any()) for p in game.point()):
         return  # sets that do not contain the saddle point
     for _ in range(3):
         game.step()
     moved = float(flat(game.point()).abs().max())
-    require(moved == 0.0, f"three steps moved it by {moved:.3g}")
+    assert moved == 0.0, f"three steps moved it by {moved:.3g}"
 
 
-@BATTERY.promise("a run that is saved and loaded goes on bit for bit")
-def _state_is_complete(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_state(make: Make) -> None:
+    """A run that is saved and loaded continues bit for bit."""
     for dtype in (torch.float32, torch.float64):
         whole, first = _Game(make, dtype), _Game(make, dtype)
         for _ in range(5):
@@ -242,48 +246,33 @@ def _state_is_complete(make: Make, max_calls: int, accuracy: float) -> None:
         for _ in range(5):
             resumed = second.step()
         apart = difference(whole.point(), second.point())
-        require(apart == 0.0, f"5 steps after the load the players are {apart:.3g} away in {dtype}")
+        assert apart == 0.0, f"5 steps after the load the players are {apart:.3g} away in {dtype}"
         counters = [game.stepper.counters.state_dict() for game in (whole, second)]
-        require(counters[0] == counters[1], f"the counters are {counters[1]}, not {counters[0]}")
-        reasons = (info.stop_reason, resumed.stop_reason)
-        require(
-            reasons[0] == reasons[1], f"the inner loop stopped by {reasons[1]}, not {reasons[0]}"
-        )
+        assert counters[0] == counters[1], f"the counters are {counters[1]}, not {counters[0]}"
+        assert info.stop_reason == resumed.stop_reason, "the inner loops stopped differently"
 
 
-@BATTERY.promise("no more than max_calls are evaluated: BudgetExhausted is raised before")
-def _keeps_the_budget(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_max_calls(make: Make) -> None:
+    """At most max_calls are evaluated: BudgetExhausted is raised before."""
     for limit in (1, 2, 5, 8):
         game = _Game(make)
         game.stepper.max_calls = limit
-        try:
-            for _ in range(limit + 1):
-                game.step()
-        except BudgetExhausted:
-            pass
-        else:
-            raise AssertionError(f"max_calls = {limit} was not noticed in {limit + 1} steps")
+        run = lambda game=game, n=limit + 1: [game.step() for _ in range(n)]  # noqa: E731
+        assert_raises(BudgetExhausted, run, f"{limit + 1} steps with max_calls = {limit}")
         spent = sum(game.tally.values())
-        require(spent <= limit, f"{spent} were evaluated with max_calls = {limit}")
+        assert spent <= limit, f"{spent} were evaluated with max_calls = {limit}"
 
 
-@BATTERY.promise(
-    "a gradient that is not finite raises NonFiniteGradient and moves its player nowhere"
-)
-def _refuses_non_finite(make: Make, max_calls: int, accuracy: float) -> None:
+def _check_non_finite_gradient(make: Make) -> None:
+    """NaN in a gradient raises NonFiniteGradient, and its player does not move."""
     for player in ("x", "y"):
         game = _Game(make)
         game.step()
         tensors = game.x if player == "x" else game.y
         before = clones(tensors)
         game.bad_player = player
-        try:
-            game.step()
-        except NonFiniteGradient:
-            pass
-        else:
-            raise AssertionError(f"a gradient of NaN for {player} passed")
+        assert_raises(NonFiniteGradient, game.step, f"a NaN in the gradient of {player}")
         moved = difference(tensors, before)
-        require(moved == 0.0, f"it moved {player} by {moved:.3g}")
+        assert moved == 0.0, f"it moved {player} by {moved:.3g}"
         steps = game.stepper.outer_steps
-        require(steps == 1, f"the step that failed was counted: outer_steps is {steps}")
+        assert steps == 1, f"the step that failed was counted: outer_steps is {steps}"
