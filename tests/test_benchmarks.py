@@ -44,7 +44,7 @@ def test_the_quick_run_has_every_section_and_known_counts(tmp_path: Path) -> Non
     again = run_benchmark("--render", "--write", str(tmp_path))
     assert again.stdout == result.stdout  # from the numbers alone
     calls = "Calls to 1e-06"
-    assert cells(page, calls, "problem")[:3] == ["neada", "GDA, tuned", "nested scipy"]
+    assert cells(page, calls, "problem")[:3] == ["auto", "GDA, tuned", "nested scipy"]
     # The counts of grid-tuned GDA that were known before there was a benchmark.
     assert cells(page, calls, "quadratic")[1] == "8"
     assert cells(page, calls, "mccormick")[1] == "40"

@@ -99,7 +99,7 @@ def test_calls_equal_those_of_a_plain_loop(method: str, reference: Any) -> None:
         ("neada-stochastic", "quadratic"),
         ("gdmax", "quadratic"),
         ("tiada", "quadratic"),
-        ("neada-adagrad", "stackelberg"),
+        ("neada", "stackelberg"),
         ("neada-adgd", "stackelberg"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_row_is_charged_what_it_spends_alone(method: str, name: str) -> None:
     assert together == [race(method, [pair], 100, name)[0] for pair in pairs]
 
 
-@pytest.mark.parametrize("method", ["neada-adam", "neada-adagrad", "neada-adgd", "neada"])
+@pytest.mark.parametrize("method", ["neada-adam", "neada", "neada-adgd", "auto"])
 def test_a_single_row_pays_for_everything(method: str) -> None:
     rate = torch.tensor([0.5], dtype=torch.float64)
     takes = inspect.signature(_METHODS[method][0]).parameters
@@ -120,7 +120,7 @@ def test_a_single_row_pays_for_everything(method: str) -> None:
     assert one.stepper.row_calls.tolist() == [one.stepper.total_calls]
 
 
-@pytest.mark.parametrize("method", ["gda", "neada-gda", "neada-adagrad"])
+@pytest.mark.parametrize("method", ["gda", "neada-gda", "neada"])
 def test_a_budget_one_call_short_is_not_enough(method: str) -> None:
     (needed,) = race(method, [(0.3, 0.3)], 500)
     assert math.isfinite(needed)
@@ -130,5 +130,5 @@ def test_a_budget_one_call_short_is_not_enough(method: str) -> None:
 
 def test_every_method_with_learning_rates_takes_part() -> None:
     with_rates = {n for n, (f, _) in _METHODS.items() if "lr_x" in inspect.signature(f).parameters}
-    assert set(agnostic.METHODS) == with_rates | {"neada"}
+    assert set(agnostic.METHODS) == with_rates | {"auto"}
     assert len(agnostic.METHODS) == len(set(agnostic.METHODS))

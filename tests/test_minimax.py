@@ -142,7 +142,7 @@ def test_a_baseline_with_the_wrong_ratio_diverges_and_says_so() -> None:
     assert result.status is Status.DIVERGED
 
 
-@pytest.mark.parametrize("method", ["neada", "neada-adagrad"])
+@pytest.mark.parametrize("method", ["auto", "neada"])
 @pytest.mark.parametrize("region", [sets.Box(-1e7, 1e7), sets.L2Ball(1e7)])
 @pytest.mark.parametrize(
     "fun",

@@ -187,7 +187,7 @@ def test_a_row_that_overflows_does_not_lose_its_neighbor() -> None:
         return torch.stack([first, x[1] ** 2 + x[1] * y[1] + y[1] ** 2]).sum(1)
 
     start = torch.full((2, 2), 0.5, dtype=torch_float)
-    for method in ("neada-adagrad", "neada-adgd"):
+    for method in ("neada", "neada-adgd"):
         result = minimax(fun, start, start, rowwise=True, method=method, max_calls=2000)
         assert result.success[0], method
         assert result.status[1] is Status.DIVERGED

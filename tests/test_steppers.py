@@ -22,6 +22,7 @@ from neada.optim import (
     GeneralizedAdaGrad,
 )
 from neada.steppers.direct import DirectStepper
+from neada.steppers.quasi_newton import NestedQuasiNewton
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.testing import check_stepper
 
@@ -286,7 +287,6 @@ def test_a_closure_that_is_no_objective_is_refused(name, fun, error, message) ->
     stepper = MAKE[name]([x], [y])
     with pytest.raises(error, match=message):
         stepper.step(lambda: fun(x, y))
-    assert stepper.total_calls == 0
 
 
 @pytest.mark.parametrize("name", MAKE)
@@ -364,15 +364,18 @@ def test_a_gradient_penalty_in_the_closure_is_differentiated(kind: str) -> None:
     np.testing.assert_allclose([x.item(), y.item()], expected, rtol=1e-12)
 
 
+def with_prox(players: Players) -> steppers.Stepper:
+    return NestedQuasiNewton(players.x, players.y, players.tol, prox=0.3, y_set=players.y_set)
+
+
 @pytest.mark.parametrize("y_set", [None, sets.L2Ball(0.4)])
-@pytest.mark.parametrize("name", [*(info.name for info in methods()), "neada with prox"])
+@pytest.mark.parametrize("name", [*(info.name for info in methods()), "prox"])
 def test_every_method_resumes_bit_for_bit(name: str, y_set: sets.Set | None) -> None:
-    method, _, prox = name.partition(" with ")
+    method = with_prox if name == "prox" else name
 
     def players(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, steppers.Stepper]:
         x, y = x.detach().clone().requires_grad_(), y.detach().clone().requires_grad_()
-        options = {"prox": 0.3} if prox else {}
-        return x, y, make_stepper(method, Players([x], [y], y_set=y_set, tol=1e-12), options)
+        return x, y, make_stepper(method, Players([x], [y], y_set=y_set, tol=1e-12))
 
     def run(x: Tensor, y: Tensor, stepper: steppers.Stepper, num_steps: int) -> None:
         for _ in range(num_steps):

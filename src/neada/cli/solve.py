@@ -12,7 +12,7 @@ def solve(
     problem: str,
     /,
     *,
-    method: str = "neada",
+    method: str = "auto",
     lr_x: float | None = None,
     lr_y: float | None = None,
     tol: float = 1e-6,

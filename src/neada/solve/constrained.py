@@ -11,10 +11,12 @@ from torch import Tensor
 from neada import tensors
 from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
+from neada.solve.methods import Players
 from neada.solve.minimax import check_arguments, minimax
 from neada.solve.points import Sets, read_form, unbounded_part
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
-from neada.steppers import StepInfo
+from neada.steppers import StepInfo, Stepper
+from neada.steppers.quasi_newton import NestedQuasiNewton
 
 __all__ = ["minimize"]
 
@@ -140,6 +142,10 @@ class _Search:
             value: Tensor = fun(x, y)
             return value
 
+        def nested(players: Players) -> Stepper:
+            sets = {"x_set": players.x_set, "y_set": players.y_set}
+            return NestedQuasiNewton(players.x, players.y, players.tol, prox=weight, **sets)
+
         before = self.calls
         result = minimax(
             *(remembering if of_lagrangian else fun, x, y),
@@ -149,7 +155,7 @@ class _Search:
             max_calls=max(self.left, 1),
             callback=self.look if of_lagrangian else None,
             progress=self.progress,
-            options={"prox": weight},
+            method=nested,
         )
         self.calls += result.total_calls
         if of_lagrangian:

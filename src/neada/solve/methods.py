@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice, check_flags, check_number, nearest
+from neada.checks import check_choice, check_flags, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers import Stepper
-from neada.steppers.quasi_newton import QuasiNewtonNeAda
+from neada.steppers.quasi_newton import NestedQuasiNewton
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods", "remedy"]
 
@@ -66,7 +66,7 @@ def methods() -> list[MethodInfo]:
     """Every method that `minimax` knows by name, with what it needs to know.
 
     Example:
-        >>> [info.needs_to_know for info in methods() if info.name in ("neada", "gda")]
+        >>> [info.needs_to_know for info in methods() if info.name in ("auto", "gda")]
         ['nothing', 'a ratio of learning rates']
     """
     return [info for _, info in _METHODS.values()]
@@ -99,12 +99,10 @@ def make_stepper(
     for name, number in options.items():
         if name not in known:
             near = nearest(name, known)
-            there_is = f"did you mean {near!r}?" if near else f"it has {', '.join(known)}"
+            there_is = f"did you mean {near!r}?" if near else f"it has {', '.join(known) or 'none'}"
             raise ValueError(f"method {method!r} has no option {name!r}; {there_is}")
         if name.startswith("lr_"):
             optim.base.check_rate(name, number, num_rows)
-        elif number is not None:
-            check_number(name, number, strict=False, whole=name in ("history", "inner_steps"))
     return factory(players, **options)
 
 
@@ -116,7 +114,7 @@ def remedy(method: str | Callable[[Players], Stepper]) -> str:
     """
     if callable(method):
         return "or change the step sizes of the method, or use the default, which has none"
-    if method == "neada":
+    if method == "auto":
         return ""
     rates = [name for name in _METHODS[method][1].options if name.startswith("lr_")]
     if not rates:
@@ -154,69 +152,48 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 # Nested methods: they need to know nothing.
 
 
-@_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
-def _neada(
-    players: Players,
-    theta: float | None = None,
-    history: int | None = None,
-    prox: float | None = None,
-) -> Stepper:
-    has_sets = players.x_set is not None and players.y_set is not None
-    unused = {
-        "theta": players.stochastic,
-        "history": players.stochastic or (players.rowwise and has_sets),
-        "prox": players.stochastic or players.rowwise,
-    }
-    for name, given in (("theta", theta), ("history", history), ("prox", prox)):
-        if given is not None and unused[name]:
-            case = "noise" if players.stochastic else "rowwise=True"
-            also = " and sets for both players" if name == "history" and case != "noise" else ""
-            raise ValueError(f"method 'neada' does not use {name} with {case}{also}: leave it out")
+@_method("auto", "nothing", "nested L-BFGS, or the paper's stochastic choice with noise")
+def _auto(players: Players) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
-    theta = 1e-4 if theta is None else theta
-    if not players.rowwise:
-        return QuasiNewtonNeAda(
-            *(players.x, players.y, players.tol),
-            theta=theta,
-            history=history,
-            prox=prox or 0.0,
-            x_set=players.x_set,
-            y_set=players.y_set,
-        )
-    # y is solved more accurately than asked for, because its error spoils the x gradient; but not
-    # beyond its precision.
-    floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
-    return steppers.NeAda(
-        _quasi_newton(players, "x", history or 20),
-        _quasi_newton(players, "y", history or 20),
-        stopping.RelativeAccuracy(theta, floor),
-        inner=InnerOptions(min_steps=0, max_steps=_num_inner_steps(players)),
-        deterministic=True,
-        rowwise=players.rowwise,
+    if players.rowwise:
+        return _nested_lbfgs(players)
+    return NestedQuasiNewton(
+        players.x, players.y, players.tol, x_set=players.x_set, y_set=players.y_set
     )
 
 
-def _num_inner_steps(players: Players) -> int:
-    """Of the default with rows, after which a row is solved by itself: all others wait for it."""
-    size = sum(p[0].numel() for p in players.y)
-    return min(max(10 * size, 50), 300)
+def _nested_lbfgs(players: Players) -> Stepper:
+    """L-BFGS for both players, or AdGD for a player with a set; every row is its own problem."""
+    # y is solved more accurately than requested because its error spoils the x gradient, but not
+    # beyond its precision.
+    floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
+    # All rows wait for the slowest. A row that needs more steps is solved separately.
+    size = sum(param[0].numel() for param in players.y)
+    return steppers.NeAda(
+        _lbfgs_or_adgd(players, "x"),
+        _lbfgs_or_adgd(players, "y"),
+        stopping.RelativeAccuracy(1e-4, floor),
+        inner=InnerOptions(min_steps=0, max_steps=min(max(10 * size, 50), 300)),
+        deterministic=True,
+        rowwise=True,
+    )
 
 
-def _quasi_newton(players: Players, player: str, history: int) -> optim.PlayerOptimizer:
+def _lbfgs_or_adgd(players: Players, player: str) -> optim.PlayerOptimizer:
     params = players.x if player == "x" else players.y
-    common = _on(players, player)
+    common = _common(players, player)
     if common["constraint"] is not None:
         return optim.AdGD(params, **common)
-    num_elements = sum(p[0].numel() if players.rowwise else p.numel() for p in params)
-    return optim.LBFGS(params, history=min(history, max(num_elements, 1)), **common)
+    size = sum(param[0].numel() for param in params)
+    return optim.LBFGS(params, history=min(20, max(size, 1)), **common)
 
 
 @_method("neada-stochastic", "nothing", "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")
 def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
     return steppers.NeAda(
-        optim.GeneralizedAdaGrad(players.x, lr_x, **_on(players, "x")),
-        optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_on(players, "y")),
+        optim.GeneralizedAdaGrad(players.x, lr_x, **_common(players, "x")),
+        optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_common(players, "y")),
         stopping.InnerSteps(),
         inner=InnerOptions(keep="nothing"),
         x_samples=lambda t: t + 1,
@@ -224,20 +201,19 @@ def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) 
     )
 
 
-@_method("neada-adagrad", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
-def _neada_adagrad(players: Players, lr_x: Scalar = 1.0) -> Stepper:
-    y_optimizer = optim.Backtracking(players.y, **_on(players, "y"))
-    return _algorithm_3(players, lr_x, y_optimizer)
+@_method("neada", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
+def _neada(players: Players, lr_x: Scalar = 1.0) -> Stepper:
+    return _algorithm_3(players, lr_x, optim.Backtracking(players.y, **_common(players, "y")))
 
 
 @_method("neada-adgd", "nothing", "the paper's Algorithm 3 with AdGD inside: no values")
 def _neada_adgd(players: Players, lr_x: Scalar = 1.0) -> Stepper:
-    return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_on(players, "y")))
+    return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_common(players, "y")))
 
 
 def _algorithm_3(players: Players, lr_x: Scalar, y_optimizer: optim.PlayerOptimizer) -> Stepper:
     return steppers.NeAda(
-        optim.GeneralizedAdaGrad(players.x, lr_x, v0=1e-8, **_on(players, "x")),
+        optim.GeneralizedAdaGrad(players.x, lr_x, v0=1e-8, **_common(players, "x")),
         y_optimizer,
         stopping.GradientMapping(),
         deterministic=not players.stochastic,
@@ -362,7 +338,7 @@ def _vr_adagda(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.1) -> Ste
     return steppers.VRAdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
-def _on(players: Players, player: str) -> dict[str, Any]:
+def _common(players: Players, player: str) -> dict[str, Any]:
     """The common arguments of a scalar optimizer for one player."""
     return {
         "maximize": player == "y",

@@ -33,7 +33,7 @@ def minimax(
     x0: Any,
     y0: Any,
     *,
-    method: str | Callable[[Players], Stepper] = "neada",
+    method: str | Callable[[Players], Stepper] = "auto",
     x_set: Sets = None,
     y_set: Sets = None,
     tol: float = 1e-6,
@@ -110,7 +110,7 @@ def minimax(
         noise = float(noise)
     seed = None if seed is None else int(seed)
     start = tensors.clone(x.leaves + y.leaves)
-    two_stages = rowwise and method == "neada" and noise is None
+    two_stages = rowwise and method == "auto" and noise is None
     patience = _ROWS_PATIENCE if two_stages else PATIENCE
     solve = Solve(
         *(fun, x, y, stepper, tol, noise, seed, remedy(method)),

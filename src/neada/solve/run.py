@@ -232,7 +232,7 @@ class Solve:
     def let_rest(self) -> None:
         """Rows that are solved or have failed take no part any more."""
         if isinstance(self.failed, Tensor):
-            self.stepper.rest(self.failed | (self.best_norm <= self.tol))
+            self.stepper.freeze(self.failed | (self.best_norm <= self.tol))
 
     def dependence(self) -> Status | None:
         """Whether f depends on both players at all; asked when a first gradient is zero."""

@@ -60,15 +60,12 @@ class SmoothedAGDA(DirectStepper):
 
     def _step(self, closure: Closure) -> Step:
         start = self._start["x"]
-        if "center" not in self._memory:
-            self._memory["center"] = tensors.clone(start)
-        center = self._memory["center"]
+        center = self._memory.setdefault("center", tensors.clone(start))
         at_x = self._gradient(closure, "x")
         direction = self._gradients("x")
         tensors.add_scaled_(direction, tensors.difference(start, center), self.pull)
-        self._put("x", start, direction, -self.lr_x)
+        self._put("x", direction, -self.lr_x)
         at_y = self._gradient(closure, "y")
-        self._put("y", self._start["y"], self._grads("y"), self.lr_y)
-        tensors.interpolate_(center, [p.detach() for p in self._players["x"]], self.follow)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._put("y", self._grads("y"), self.lr_y)
+        tensors.interpolate_(center, self._points("x"), self.follow)
+        return self._both_moved(at_x, at_y)
