@@ -119,9 +119,7 @@ FLAGS: dict[str, Callable[[Any], Any]] = {
     "rowwise": lambda flag: neada.TiAda([X], [Y], rowwise=flag),
     "amsgrad": lambda flag: neada.TiAdaAdam([X], [Y], amsgrad=flag),
     "deterministic": lambda flag: neada.NeAda(sgd(), y_sgd(maximize=True), deterministic=flag),
-    "stochastic": lambda flag: neada.make_stepper(
-        "auto", neada.Players([X], [Y], stochastic=flag)
-    ),
+    "stochastic": lambda flag: neada.make_stepper("auto", neada.Players([X], [Y], stochastic=flag)),
     "per_sample": lambda flag: sets.L2Ball(1.0, per_sample=flag),
     "per_sample of a cube": lambda flag: sets.LinfBall(1.0, per_sample=flag),
     "per_sample of a simplex": lambda flag: sets.Simplex(per_sample=flag),

@@ -287,6 +287,7 @@ def test_a_closure_that_is_no_objective_is_refused(name, fun, error, message) ->
     stepper = MAKE[name]([x], [y])
     with pytest.raises(error, match=message):
         stepper.step(lambda: fun(x, y))
+    assert stepper.total_calls == 0
 
 
 @pytest.mark.parametrize("name", MAKE)

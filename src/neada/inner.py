@@ -90,12 +90,6 @@ class Counters:
             self.calls_y += 1
             self.samples_y += num_samples
 
-    def spend(self, players: str, num_samples: int = 1) -> None:
-        """Count a gradient of each of these players, unless that would exceed the limit."""
-        self.check_budget(len(players))
-        for player in players:
-            self.count("x" if player == "x" else "y", num_samples)
-
     def state_dict(self) -> dict[str, int]:
         """The counts; the limit is not part of the state."""
         return {name: count for name, count in asdict(self).items() if name != "max_calls"}

@@ -19,8 +19,6 @@ __all__ = [
     "MinimizeResult",
     "Multipliers",
     "Status",
-    "plain",
-    "worst",
 ]
 
 
@@ -237,18 +235,6 @@ class MinimizeResult:
             "calls": str(self.calls),
         }
         return _table(rows)
-
-
-def plain(number: Any) -> Any:
-    """A float, or an array with one entry per row."""
-    if isinstance(number, Tensor):
-        return number.item() if number.dim() == 0 else number.detach().cpu().numpy()
-    return number
-
-
-def worst(number: Any) -> float:
-    """The largest of the rows' numbers."""
-    return float(number if isinstance(number, float) else number.max())
 
 
 _WIDTH = 80  # of a message in the table

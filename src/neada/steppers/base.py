@@ -116,6 +116,7 @@ class Stepper(Counted, ABC):
         self._take_groups("y", y_groups)
         self.rowwise = rowwise
         self._sharded = parallel.any_shard(self._players["x"] + self._players["y"])
+        self._on_ranks = parallel.is_active()
         for name, params in self._players.items():
             if not params:
                 raise ValueError(f"the {name} player has no parameters")
@@ -152,6 +153,7 @@ class Stepper(Counted, ABC):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
+        self._on_ranks = parallel.is_active()
         counters, before = self.counters, replace(self.counters)
         try:
             seen = self._step(closure)
@@ -185,13 +187,7 @@ class Stepper(Counted, ABC):
         Returns:
             What is known about the gradient of x, and about that of y.
         """
-        counters, limit = self.counters, self.counters.max_calls
-        if not within_budget:
-            counters.max_calls = None
-        try:
-            graph = self._call(closure, "xy")
-        finally:
-            counters.max_calls = limit
+        graph = self._call(closure, "xy", within_budget)
         value = self._fill_gradients(graph, self._players["x"] + self._players["y"])
         return self._measure(value, graph, "x"), self._measure(value, graph, "y")
 
@@ -239,9 +235,10 @@ class Stepper(Counted, ABC):
         self._players[player] = [p for params, _ in groups for p in params]
         self._has_set[player] = any(constraint is not None for _, constraint in groups)
 
-    def _call(self, closure: Closure, players: str) -> Tensor:
+    def _call(self, closure: Closure, players: str, within_budget: bool = True) -> Tensor:
         """Evaluate f with its graph; counted as one gradient of each of these players."""
-        self._count(players)
+        if within_budget:
+            self.counters.check_budget(len(players))
         tensors.drop_cached_casts()
         value = closure()
         if not isinstance(value, Tensor):
@@ -263,11 +260,16 @@ class Stepper(Counted, ABC):
                 "f(x, y) depends on neither player: compute it with torch from both, without "
                 "detach, item or numpy"
             )
+        self._count(players)
         return value
 
     def _count(self, players: str) -> None:
-        """Count one gradient of each of these players, within the budget."""
-        self.counters.spend(players, self._batch_size)
+        """Count one gradient of each of these players."""
+        counters = self.counters
+        counters.calls_x += "x" in players
+        counters.calls_y += "y" in players
+        counters.samples_x += self._batch_size * ("x" in players)
+        counters.samples_y += self._batch_size * ("y" in players)
         if self.rowwise:
             self.row_calls += len(players) * self._paying
 
@@ -293,7 +295,7 @@ class Stepper(Counted, ABC):
         sharded = self._sharded and parallel.any_shard(inputs)
         backward(total, inputs, self.grad_scaler, keep_graph, sharded)
         value = graph.detach()
-        if parallel.is_active():
+        if self._on_ranks:
             value = value.clone()
             parallel.average_gradients_(params, value)
         return value

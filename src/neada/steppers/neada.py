@@ -124,6 +124,7 @@ class NeAda(ComposedStepper):
         if num_samples < 1:
             raise ValueError(f"x_samples must be at least 1, got {num_samples} at t = {t}")
         if graph is not None and num_samples == 1:
+            self.counters.check_budget()
             self._count("x")
             return self._backward(graph, "x")
         at_x = self._gradient(closure, "x")

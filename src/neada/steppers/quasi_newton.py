@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from neada.checks import check_number
 from neada.inner import NoProgress
 from neada.sets import Set
 from neada.steppers.base import Closure, Step
@@ -97,8 +96,6 @@ class NestedQuasiNewton(DirectStepper):
         y_set: Set | None = None,
     ) -> None:
         super().__init__(x, y, x_set=x_set, y_set=y_set)
-        check_number("tol", tol)
-        check_number("prox", prox, strict=False)
         self.tol = tol
         self._theta = 1e-4
         self._x = Side(self._players["x"], x_set)
@@ -142,6 +139,7 @@ class NestedQuasiNewton(DirectStepper):
     def _x_gradient(self, x: Tensor) -> tuple[Tensor, float]:
         """The x gradient at the point that was evaluated last, and the norm of its mapping."""
         assert self._y.graph is not None
+        self.counters.check_budget()
         self._count("x")
         return self._x.gradient_and_norm(self._y.graph, x)
 
@@ -318,4 +316,3 @@ def _rounding(like: Tensor) -> float:
     if like.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
         return error
     return max(error, 0.5 * torch.finfo(torch.get_autocast_dtype(kind)).eps)
-
