@@ -1,7 +1,6 @@
 """`minimax` as users meet it: what it prints and plots, the forms it takes, and its sentences."""
 
 from collections import namedtuple
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,6 @@ def pulled(x: torch.Tensor, y: Any) -> torch.Tensor:
     first, second = y.values() if isinstance(y, dict) else y
     far = (first - 2.0).square().sum() + (second - 2.0).square().sum()
     return x**2 + 0.1 * x * (first.sum() + second.sum()) - far
-
-
-# What is printed.
-
-
-# What is plotted.
 
 
 # One dtype.
@@ -55,18 +48,6 @@ def test_numbers_and_lists_take_the_dtype_of_the_other_player(dtype: torch.dtype
     assert seen == {dtype}
 
 
-def test_the_list_may_be_x_too_and_without_tensors_it_is_float64() -> None:
-    def fun(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        assert x.dtype == y.dtype == expected
-        return saddle(x, y)
-
-    expected = torch.float32
-    assert minimax(fun, [0.0], torch.zeros(1), tol=1e-4).success
-    expected = torch.float64
-    assert minimax(fun, [0.0], 0).success
-    assert minimax(fun, torch.zeros(1, dtype=torch.int64), 0).success
-
-
 def test_arrays_of_two_dtypes_are_computed_in_the_wider_and_come_back_as_they_were() -> None:
     result = minimax(lambda x, y: x @ x + x @ y - y @ y, np.ones(2, np.float32), np.ones(2))
     assert (result.x.dtype, result.y.dtype) == (np.float32, np.float64)
@@ -84,8 +65,7 @@ def test_arrays_of_two_dtypes_are_computed_in_the_wider_and_come_back_as_they_we
 def test_tensors_of_two_dtypes_are_both_named(x0: Any, y0: Any, names: tuple[str, str]) -> None:
     with pytest.raises(TypeError) as caught:
         minimax(saddle, x0, y0)
-    sentence = f"{names[0]} is torch.float32 but {names[1]} is torch.float64: convert one of them"
-    assert str(caught.value).startswith(sentence)
+    assert all(name in str(caught.value) for name in names)
 
 
 def test_a_named_tuple_comes_back_as_one() -> None:
@@ -151,11 +131,9 @@ def test_sets_of_parts_work_by_rows(first: sets.Set) -> None:
     [
         (3.0, TypeError, "y_set"),
         (sets.Simplex, TypeError, "class"),
-        (
-            {"a": sets.Box(torch.zeros(3), 1.0), "b": None},
-            ValueError,
-            "set",
-        ),
+        ({"a": sets.Box(torch.zeros(3), 1.0), "b": None}, ValueError, "set"),
+        ({"a": None, "b": BOX}, ValueError, "form"),
+        ({"a": None, "c": None}, ValueError, "form"),
     ],
 )
 def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> None:
@@ -169,6 +147,7 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
 @pytest.mark.parametrize(
     ("kwargs", "error", "message"),
     [
+        ({"fun": 3.0}, TypeError, "fun"),
         ({"method": "newton"}, ValueError, "method"),
         ({"method": neada.NeAda}, TypeError, "NeAda"),
         ({"method": lambda players: None}, TypeError, "return"),
@@ -190,22 +169,8 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
     ],
 )
 def test_a_wrong_argument_is_one_sentence(kwargs: dict, error: type, message: str) -> None:
-    call = {"x0": 0.0, "y0": 0.0, **kwargs}
     with pytest.raises(error, match=message):
-        minimax(saddle, call.pop("x0"), call.pop("y0"), **call)
-
-
-@pytest.mark.parametrize(
-    ("fun", "error", "message"),
-    [
-        (3.0, TypeError, "fun"),
-    ],
-)
-def test_a_wrong_function_is_one_sentence_about_fun(
-    fun: Callable, error: type, message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        minimax(fun, 0.0, 0.0)
+        minimax(**{"fun": saddle, "x0": 0.0, "y0": 0.0, **kwargs})
 
 
 def test_a_function_of_rows_must_return_one_value_each() -> None:
