@@ -134,7 +134,6 @@ def y_sgd(**options: Any) -> torch.optim.Optimizer:
 
 
 FLAGS: dict[str, Callable[[Any], Any]] = {
-    "maximize": lambda flag: neada.Alternating(sgd(), y_sgd(maximize=flag)),
     "maximize of a search": lambda flag: neada.optim.parameter_free_sgd(
         lambda: X.sum(), [X], 10, maximize=flag
     ),

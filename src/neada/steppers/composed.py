@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
-from neada.checks import check_flags
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -38,8 +37,6 @@ def _check_optimizer(player: str, optimizer: object) -> None:
 def check_descends(optimizer: Optimizer) -> None:
     """Raise unless the x optimizer is one that minimizes by steps."""
     _check_optimizer("x", optimizer)
-    for group in optimizer.param_groups:
-        check_flags(maximize=group.get("maximize", False))
     if any(group.get("maximize", False) for group in optimizer.param_groups):
         raise ValueError(
             f"the x optimizer would maximize: construct {type(optimizer).__name__} with "
@@ -61,7 +58,6 @@ def check_ascends(optimizer: Optimizer) -> None:
                 f"{type(optimizer).__name__} cannot maximize, so it cannot move y: use an "
                 "optimizer with a maximize option"
             )
-        check_flags(maximize=group["maximize"])
         if not group["maximize"]:
             raise ValueError(
                 f"the y optimizer would minimize: construct {type(optimizer).__name__} with "
