@@ -120,8 +120,8 @@ class AdaGDA(_MomentumGDA):
         m: Delays its decay.
         c_x: Weight of the x momentum.
         c_y: Weight of the y momentum.
-        x_set: Where x lives; with its diagonal scaling a heuristic except for boxes.
-        y_set: Where y lives.
+        x_set: Constraint set of x; with the diagonal scaling a heuristic except for boxes.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -162,8 +162,8 @@ class VRAdaGDA(_MomentumGDA):
         m: Delays its decay.
         c_x: Weight of the x momentum.
         c_y: Weight of the y momentum.
-        x_set: Where x lives; with its diagonal scaling a heuristic except for boxes.
-        y_set: Where y lives.
+        x_set: Constraint set of x; with the diagonal scaling a heuristic except for boxes.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 

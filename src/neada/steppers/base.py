@@ -20,6 +20,8 @@ __all__ = ["PLAYERS", "Closure", "Evaluation", "Sets", "Step", "StepInfo", "Step
 
 
 Closure = Callable[[], Tensor]
+Step = tuple[Tensor, Scalar, Scalar, str]
+"""The value, both squared norms, and why the inner loop stopped."""
 Groups = Sequence[tuple[Sequence[Tensor], Set | None]]
 PLAYERS: tuple[Player, Player] = ("x", "y")
 
@@ -70,15 +72,6 @@ class Evaluation(NamedTuple):
     grad_sq: Scalar
     mapping_sq: Scalar
     graph: Tensor
-
-
-class Step(NamedTuple):
-    """What one step of an algorithm saw; `StepInfo` adds what it cost."""
-
-    value: Tensor
-    grad_sq_x: Scalar
-    grad_sq_y: Scalar
-    stop_reason: str = ""
 
 
 class Stepper(Counted, ABC):
@@ -156,24 +149,24 @@ class Stepper(Counted, ABC):
         self._on_ranks = parallel.is_active()
         counters, before = self.counters, replace(self.counters)
         try:
-            seen = self._step(closure)
+            value, grad_sq_x, grad_sq_y, reason = self._step(closure)
         finally:
             tensors.drop_cached_casts()
         counters.outer_steps += 1
         return StepInfo(
-            seen.value,
-            seen.grad_sq_x,
-            seen.grad_sq_y,
+            value,
+            grad_sq_x,
+            grad_sq_y,
             counters.calls_x - before.calls_x,
             counters.calls_y - before.calls_y,
             counters.calls_value - before.calls_value,
             counters.inner_steps - before.inner_steps,
-            seen.stop_reason,
+            reason,
         )
 
     @abstractmethod
     def _step(self, closure: Closure) -> Step:
-        """One step of the algorithm."""
+        """One step of the algorithm: the value, both squared norms, why the inner loop stopped."""
 
     def evaluate(
         self, closure: Closure, *, within_budget: bool = True
@@ -342,4 +335,4 @@ class Stepper(Counted, ABC):
     def _both_moved(self, at_x: Evaluation, at_y: Evaluation) -> Step:
         """The result of a step in which y moved once."""
         self.counters.inner_steps += 1
-        return Step(at_x.value, at_x.mapping_sq, at_y.mapping_sq)
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

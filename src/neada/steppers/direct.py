@@ -26,8 +26,8 @@ class DirectStepper(Stepper):
     Args:
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
-        x_set: Where x lives, joint over its tensors; None for everywhere.
-        y_set: Where y lives.
+        x_set: Constraint set of x, joint over its tensors; None for no constraint.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 

@@ -58,8 +58,8 @@ class Extragradient(_TwoRates):
         y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -88,8 +88,8 @@ class PastExtragradient(_TwoRates):
         y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -125,8 +125,8 @@ class OptimisticGDA(_TwoRates):
         y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -159,8 +159,8 @@ class AdaptiveExtragradient(DirectStepper):
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
         scale: The constant :math:`c`.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -206,8 +206,8 @@ class UniversalMirrorProx(DirectStepper):
         y: The tensors that are maximized over.
         diameter: The diameter :math:`D`.
         gradient_guess: The guess :math:`G_0`.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 

@@ -116,7 +116,7 @@ class NeAda(ComposedStepper):
         at_x = self._x_gradient(closure, t, game.graph)
         self.inner.observe_x_gradient(at_x.mapping_sq)
         self._move("x", closure, at_x)
-        return Step(at_x.value, at_x.mapping_sq, found.grad_sq, found.reason)
+        return at_x.value, at_x.mapping_sq, found.grad_sq, found.reason
 
     def _x_gradient(self, closure: Closure, t: int, graph: Tensor | None) -> Evaluation:
         """The gradient of x, averaged over the samples of this outer step."""

@@ -79,8 +79,8 @@ class NestedQuasiNewton(DirectStepper):
         y: The tensors that are maximized over.
         tol: Both norms are wanted this small.
         prox: The proximal weight to begin with; 0 begins without one.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
     """
 
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "end"
@@ -117,7 +117,7 @@ class NestedQuasiNewton(DirectStepper):
         self._run = run
         value, norm_y = self._y.without_prox(run.at)
         words = f"proximal weight {self._y.prox:g}" if self._y.prox else ""
-        return Step(torch.tensor(value, dtype=torch.float64), run.norm**2, norm_y**2, words)
+        return torch.tensor(value, dtype=torch.float64), run.norm**2, norm_y**2, words
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, the descent under way, the proximal term, and the memory of both players."""

@@ -35,8 +35,8 @@ class SmoothedAGDA(DirectStepper):
         lr_y: The learning rate :math:`\tau_2`, likewise.
         pull: The weight :math:`p` of the pull.
         follow: The share :math:`b` by which the center follows, in (0, 1].
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 

@@ -68,8 +68,8 @@ class TiAda(_TimeScales):
         v0_x: Where x's sum starts; with "coordinate" the sums start at 0.
         v0_y: Where y's sum starts.
         eps: Added to the denominators of the coordinates.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -148,8 +148,8 @@ class TiAdaAdam(_TimeScales):
             :math:`c = (1-\beta_2^s)^{\alpha}`; "sqrt" with a square root for both, as the authors'
             code does.
         eps: Added to the denominators.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
