@@ -3,7 +3,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
@@ -147,7 +146,7 @@ class Stepper(Counted, ABC):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
         self._on_ranks = parallel.is_active()
-        counters, before = self.counters, replace(self.counters)
+        counters, before = self.counters, vars(self.counters).copy()
         try:
             value, grad_sq_x, grad_sq_y, reason = self._step(closure)
         finally:
@@ -157,10 +156,10 @@ class Stepper(Counted, ABC):
             value,
             grad_sq_x,
             grad_sq_y,
-            counters.calls_x - before.calls_x,
-            counters.calls_y - before.calls_y,
-            counters.calls_value - before.calls_value,
-            counters.inner_steps - before.inner_steps,
+            counters.calls_x - before["calls_x"],
+            counters.calls_y - before["calls_y"],
+            counters.calls_value - before["calls_value"],
+            counters.inner_steps - before["inner_steps"],
             reason,
         )
 

@@ -43,7 +43,7 @@ class NeAda(ComposedStepper):
             arguments that makes a new one for every outer step.
         stopping: The rule; by default criterion I or criterion II, whichever fires first.
         inner: Options of the inner loop: what the y optimizer keeps from one outer step to the
-            next, the smallest and largest number of steps, where the rule is asked.
+            next, and the smallest and largest number of steps.
         x_samples: How many calls of the closure are averaged for the x gradient: a number, or a
             function of t such as ``lambda t: t + 1``.
         deterministic: The closure gives the same value at the same point, so the x gradient may

@@ -1,9 +1,9 @@
-"""The nested method behind `minimax`: quasi-Newton steps of both players, accepted on evidence.
+"""The default method of `minimax`: nested quasi-Newton steps of both players.
 
-A trial x is judged by a y that was maximized for it, to an accuracy relative to the x gradient at
-the present x. Where no step passes, y was not accurate enough, and the accuracy tightens. Where y
-has no maximum or none that x can follow (f is concave in y without strength), y is held by a
-proximal term whose center follows it: Rockafellar 1976, the method of multipliers for Lagrangians.
+A step of x is accepted if it lowers the maximum over y, which is computed to an accuracy relative
+to the x gradient. If no step is accepted, y was not accurate enough, and the accuracy is tightened.
+If y has no maximum or none that x can follow (f is concave in y, but not strongly), a proximal term
+is added whose center follows y: Rockafellar 1976, the method of multipliers for Lagrangians.
 """
 
 import copy
@@ -39,7 +39,7 @@ class _Run:
     """The state of the descent of x for one center of the proximal term, between two steps."""
 
     goal: float
-    """Both norms are wanted this small."""
+    """The tolerance of both norms."""
     floor: float
     x: Tensor
     at: AtY
@@ -71,13 +71,12 @@ class NestedQuasiNewton(DirectStepper):
 
     Guarantees: none in writing; an accepted step lowers the maximum over y as far as it is known.
 
-    After a step that has met a number which is not finite, the next one begins anew from where the
-    players are.
+    After a step with NaN or Inf, the next one starts again from the current point.
 
     Args:
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
-        tol: Both norms are wanted this small.
+        tol: The tolerance of both norms.
         prox: The proximal weight to begin with; 0 begins without one.
         x_set: Constraint set of x.
         y_set: Constraint set of y.
