@@ -94,7 +94,7 @@ def test_steppers(method: str) -> None:
 
 
 @pytest.mark.parametrize("rowwise", [False, True])
-@pytest.mark.parametrize("method", ["neada", "neada-adgd", "extragradient"])
+@pytest.mark.parametrize("method", ["auto", "neada-adgd", "extragradient"])
 def test_minimax(method: str, rowwise: bool) -> None:
     game = Game()
 
@@ -102,7 +102,7 @@ def test_minimax(method: str, rowwise: bool) -> None:
         return game.values(x, y) if rowwise else game.value(x, y)
 
     def run() -> Tensor:
-        options = {} if method.startswith("neada") else RATES
+        options = RATES if method == "extragradient" else {}
         start = torch.zeros(2 if rowwise else 1, SIZE)
         result = neada.minimax(
             *(fun, start, start),

@@ -34,7 +34,7 @@ def test_counts_of_calls_are_the_known_ones(tmp_path: Path) -> None:
     assert [calls["GDA, tuned"][name][0] for name in ("quadratic", "mccormick")] == [8, 40]
     assert calls["nested scipy"]["mixed_units"] == 74
     assert calls["nested scipy"]["ball_constrained"] is None  # scipy supports boxes only
-    assert None not in calls["neada"].values()
+    assert None not in calls["auto"].values()
     assert None not in numbers["constrained"]["hs71"]
 
 

@@ -1,7 +1,6 @@
 """Minimization under constraints: Hock-Schittkowski problems, statuses, the Lagrangian."""
 
 import importlib.util
-import io
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -55,17 +54,6 @@ def test_hock_schittkowski(number: int) -> None:
         assert (result.multipliers.inequality >= 0).all()
 
 
-@pytest.mark.filterwarnings("ignore:delta_grad")  # trust-constr, of linear functions
-@pytest.mark.parametrize("number", [10, 11, 12, 22, 35, 39, 40, 43, 65, 71])
-def test_scipy_agrees(number: int) -> None:
-    problem = HOCK_SCHITTKOWSKI[number]
-    ours = solve(problem).fun
-    np.testing.assert_allclose(by_scipy(problem, "SLSQP").fun, ours, rtol=1e-4)
-    if number != 22:  # there trust-constr reports success at 1.0003; the minimum is 1
-        theirs = by_scipy(problem, "trust-constr", gtol=1e-8, barrier_tol=1e-8)
-        np.testing.assert_allclose(theirs.fun, ours, rtol=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of scipy, about steps outside of bounds
 @pytest.mark.parametrize("number", sorted(set(PROBLEMS_FILE.LATER) - set(SEVERAL_MINIMA)))
@@ -80,12 +68,7 @@ def test_the_published_minima_are_those_of_scipy(number: int) -> None:
 
 # Constraints and x in other units.
 
-FACTORS = {
-    "small": (1e-3, 1e-3),
-    "large": (1e3, 1e3),
-    "small and large": (1e-3, 1e3),
-    "large and small": (1e3, 1e-3),
-}
+FACTORS = {"small": (1e-3, 1e-3), "large": (1e3, 1e3), "both": (1e-3, 1e3)}
 
 
 def in_other_units(problem: Any, factors: tuple[float, float], unit: float = 1.0) -> Any:
@@ -218,6 +201,7 @@ CONTRADICTION = {"inequality": lambda x: each(x[0] + 1, 1 - x[0])}
     ("objective", "constraints"),
     [
         (lambda x: x @ x, CONTRADICTION),
+        (lambda x: x @ x, {"inequality": lambda x: 1e3 * CONTRADICTION["inequality"](x)}),
         (lambda x: x.sum(), {"equality": lambda x: x @ x + 1}),
         (lambda x: x.sum(), {"equality": lambda x: x.sum() - 9, "x_set": sets.Box(0.0, 1.0)}),
         (lambda x: x @ x, {"inequality": lambda x: each(x[0].exp() + 1, x[1] - 5)}),
@@ -231,16 +215,6 @@ def test_infeasible(objective: Function, constraints: dict[str, Any]) -> None:
     assert result.status is Status.INFEASIBLE and not result.success
     assert result.violation > 0.4 and "constraint" in result.message
     assert result.calls <= 700
-
-
-@pytest.mark.parametrize("factor", [1e-3, 1e3])
-def test_infeasible_in_other_units(factor: float) -> None:
-    def inequality(x: Tensor) -> Tensor:
-        return factor * CONTRADICTION["inequality"](x)
-
-    result = minimize(lambda x: x @ x, [1.0, 2.0], inequality=inequality)
-    assert result.status is Status.INFEASIBLE and result.calls <= 300
-    assert result.violation == pytest.approx(factor, rel=1e-2)
 
 
 def test_infeasible_when_the_budget_ran_out() -> None:
@@ -332,7 +306,7 @@ def test_unbounded(objective: Function, constraints: dict[str, Any], most_calls:
 BALLS = (sets.LinfBall, sets.L2Ball, sets.L1Ball, sets.Simplex)
 
 
-@pytest.mark.parametrize("size", [1e5, 1e6, 1e9, 1e12])
+@pytest.mark.parametrize("size", [1e5, 1e12])
 @pytest.mark.parametrize("make", [lambda size: sets.Box(-size, size), *BALLS])
 def test_a_bounded_set_is_never_unbounded(make: Callable[[float], sets.Set], size: float) -> None:
     region = make(size)
@@ -346,13 +320,7 @@ def test_a_bounded_set_is_never_unbounded(make: Callable[[float], sets.Set], siz
     assert parts.status in ends
 
 
-def test_large_boxes_with_constraints_are_bounded() -> None:
-    box = sets.Box(-1e8, 1e8)
-    result = minimize(lambda x: -(x @ x), [0.5, 0.25], x_set=box, equality=lambda x: x[0] - x[1])
-    assert result.success and result.x == [1e8, 1e8]
-
-
-@pytest.mark.parametrize("size", [1e5, 1e8, 1e12])
+@pytest.mark.parametrize("size", [1e5, 1e12])
 def test_a_box_is_unbounded_only_along_its_unbounded_directions(size: float) -> None:
     high = torch.tensor([size, torch.inf], dtype=torch.float64)
     for lower, upper in ((-high, high), (-high, torch.tensor([size, 20.0])), (0.0 * high, high)):
@@ -418,17 +386,6 @@ class Loop:
 
         self.stepper.step(closure)
 
-    @property
-    def state(self) -> dict[str, Any]:
-        parts = (self.stepper, self.lagrangian)
-        return {"weight": self.weight.detach(), "parts": [part.state_dict() for part in parts]}
-
-    def load(self, state: dict[str, Any]) -> None:
-        with torch.no_grad():
-            self.weight.copy_(state["weight"])
-        for part, saved in zip((self.stepper, self.lagrangian), state["parts"], strict=True):
-            part.load_state_dict(saved)
-
 
 def composed(stepper: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     def make(weight: Tensor, lagrangian: Lagrangian) -> Any:
@@ -481,42 +438,6 @@ def test_a_lagrangian_in_a_stochastic_loop(name: str) -> None:
     np.testing.assert_allclose(last, [0.5, 0.5, 2.0, -1.0], atol=0.35)
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_a_loop_with_a_lagrangian_goes_on_bit_for_bit(name: str) -> None:
-    straight, resumed = Loop(MAKE[name]), Loop(MAKE[name])
-    for count in range(12):
-        straight.step(count)
-    file = io.BytesIO()
-    torch.save(straight.state, file)
-    file.seek(0)
-    resumed.load(torch.load(file))
-    for count in range(12, 24):
-        straight.step(count)
-        resumed.step(count)
-    assert torch.equal(straight.weight, resumed.weight)
-    for one, other in zip(
-        straight.lagrangian.parameters(), resumed.lagrangian.parameters(), strict=True
-    ):
-        assert torch.equal(one, other) and one.item() != 0.0
-
-
-@pytest.mark.parametrize(
-    "stepper", [steppers.AdaGDA, steppers.TiAdaAdam, steppers.VRAdaGDA], ids=lambda s: s.__name__
-)
-def test_with_momentum_multipliers_stay_in_their_set(stepper: Any) -> None:
-    loop = Loop(direct(stepper, 0.2, 0.2))
-    for count in range(300):
-        loop.step(count)
-        assert loop.lagrangian.inequality.item() >= 0.0
-    assert torch.isfinite(loop.weight).all()
-
-
-def test_a_lagrangian_takes_an_optimizer_without_a_learning_rate() -> None:
-    lagrangian = Lagrangian(inequality=2)
-    groups = optim.AdGD(lagrangian.groups(), maximize=True).param_groups
-    assert isinstance(groups[0]["constraint"], sets.NonNegative)
-
-
 @pytest.mark.parametrize(
     ("stepper", "made_anew"),
     [
@@ -558,18 +479,7 @@ def test_a_lagrangian_raises_if_a_multiplier_leaves_its_set() -> None:
         step()
 
 
-def test_a_lagrangian_saves_its_multipliers() -> None:
-    saved = Lagrangian(inequality=2, equality=1, dtype=torch.float64)
-    with torch.no_grad():
-        saved.inequality.copy_(torch.tensor([1.0, 2.0]))
-    loaded = Lagrangian(inequality=2, equality=1, dtype=torch.float64)
-    loaded.load_state_dict(saved.state_dict())
-    assert loaded.inequality.tolist() == [1.0, 2.0]
-    value = loaded(torch.tensor(1.0), inequality=torch.ones(2), equality=torch.ones(1))
-    assert value.item() == 4.0
-
-
-def test_a_lagrangian_refuses_what_does_not_fit() -> None:
+def test_a_lagrangian_raises_for_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="constraint"):
         Lagrangian()
     with pytest.raises(ValueError, match="inequality"):

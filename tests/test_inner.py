@@ -220,7 +220,7 @@ def test_rows_pay_for_what_they_would_have_spent_alone(y_optimizer: Any) -> None
         alone.append(stepper.total_calls)
     assert together.row_calls.tolist() == alone
     assert max(alone) > min(alone)
-    together.rest(torch.tensor([True, False, False]))
+    together.freeze(torch.tensor([True, False, False]))
     before = together.row_calls.clone()
     together.step(make(scales)[1])
     assert together.row_calls[0] == before[0]

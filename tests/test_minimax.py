@@ -134,15 +134,7 @@ def test_a_tolerance_below_the_precision_is_its_own_status() -> None:
     assert result.status is Status.TOLERANCE
 
 
-def test_a_baseline_with_the_wrong_ratio_diverges_and_says_so() -> None:
-    problem = problems.make("quadratic")
-    result = minimax(
-        problem.fun, problem.x0, problem.y0, method="gda", options=dict(lr_x=0.2, lr_y=0.2)
-    )
-    assert result.status is Status.DIVERGED
-
-
-@pytest.mark.parametrize("method", ["neada", "neada-adagrad"])
+@pytest.mark.parametrize("method", ["auto", "neada"])
 @pytest.mark.parametrize("region", [sets.Box(-1e7, 1e7), sets.L2Ball(1e7)])
 @pytest.mark.parametrize(
     "fun",
@@ -190,16 +182,6 @@ def test_a_callback_sees_every_step_and_may_end_the_solve() -> None:
 # Noise.
 
 
-def test_noise_follows_the_seed() -> None:
-    problem = problems.make("mccormick")
-
-    def solve(seed: int) -> torch.Tensor:
-        return minimax(problem.fun, problem.x0, problem.y0, noise=0.01, seed=seed, max_calls=400).x
-
-    assert torch.equal(solve(1), solve(1))
-    assert not torch.equal(solve(1), solve(2))
-
-
 def test_the_stochastic_default_gets_near_the_solution() -> None:
     problem = problems.make("mccormick")
     result = minimax(problem.fun, problem.x0, problem.y0, noise=0.01, seed=0, max_calls=4000)
@@ -219,23 +201,6 @@ def test_every_method_has_a_name_its_needs_and_runs() -> None:
         result = minimax(problem.fun, problem.x0, problem.y0, method=info.name, max_calls=200)
         assert math.isfinite(result.fun)
         assert result.outer_steps > 0
-
-
-def test_a_method_may_be_a_function_that_makes_a_stepper() -> None:
-    problem = problems.make("mccormick")
-
-    def make(players: object) -> neada.Stepper:
-        return neada.NeAda(
-            neada.optim.AdGD(players.x),
-            neada.optim.AdGD(players.y, maximize=True),
-            neada.stopping.RelativeAccuracy(0.01),
-            deterministic=True,
-        )
-
-    assert minimax(problem.fun, problem.x0, problem.y0, method=make).success
-
-
-# Bad input.
 
 
 # Sets on one group only, and rows that are numbers.
@@ -301,7 +266,7 @@ def test_a_minimum_inside_a_set_is_no_maximum() -> None:
 
 
 @pytest.mark.parametrize("kappa", [1e2, 1e3, 1e4, 1e5])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_ill_conditioned_quadratics_are_solved(kappa: float, seed: int) -> None:
     problem = problems.make("gaussian_quadratic_kappa1e4", kappa=kappa, seed=seed)
     result = minimax(problem.fun, problem.x0, problem.y0)

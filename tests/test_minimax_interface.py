@@ -1,7 +1,6 @@
 """`minimax` as users meet it: what it prints and plots, the forms it takes, and its sentences."""
 
 from collections import namedtuple
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,6 @@ def pulled(x: torch.Tensor, y: Any) -> torch.Tensor:
     first, second = y.values() if isinstance(y, dict) else y
     far = (first - 2.0).square().sum() + (second - 2.0).square().sum()
     return x**2 + 0.1 * x * (first.sum() + second.sum()) - far
-
-
-# What is printed.
-
-
-# What is plotted.
 
 
 # One dtype.
@@ -55,18 +48,6 @@ def test_numbers_and_lists_take_the_dtype_of_the_other_player(dtype: torch.dtype
     assert seen == {dtype}
 
 
-def test_the_list_may_be_x_too_and_without_tensors_it_is_float64() -> None:
-    def fun(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        assert x.dtype == y.dtype == expected
-        return saddle(x, y)
-
-    expected = torch.float32
-    assert minimax(fun, [0.0], torch.zeros(1), tol=1e-4).success
-    expected = torch.float64
-    assert minimax(fun, [0.0], 0).success
-    assert minimax(fun, torch.zeros(1, dtype=torch.int64), 0).success
-
-
 def test_arrays_of_two_dtypes_are_computed_in_the_wider_and_come_back_as_they_were() -> None:
     result = minimax(lambda x, y: x @ x + x @ y - y @ y, np.ones(2, np.float32), np.ones(2))
     assert (result.x.dtype, result.y.dtype) == (np.float32, np.float64)
@@ -84,8 +65,7 @@ def test_arrays_of_two_dtypes_are_computed_in_the_wider_and_come_back_as_they_we
 def test_tensors_of_two_dtypes_are_both_named(x0: Any, y0: Any, names: tuple[str, str]) -> None:
     with pytest.raises(TypeError) as caught:
         minimax(saddle, x0, y0)
-    sentence = f"{names[0]} is torch.float32 but {names[1]} is torch.float64: convert one of them"
-    assert str(caught.value).startswith(sentence)
+    assert all(name in str(caught.value) for name in names)
 
 
 def test_a_named_tuple_comes_back_as_one() -> None:
@@ -151,11 +131,9 @@ def test_sets_of_parts_work_by_rows(first: sets.Set) -> None:
     [
         (3.0, TypeError, "y_set"),
         (sets.Simplex, TypeError, "class"),
-        (
-            {"a": sets.Box(torch.zeros(3), 1.0), "b": None},
-            ValueError,
-            "set",
-        ),
+        ({"a": sets.Box(torch.zeros(3), 1.0), "b": None}, ValueError, "set"),
+        ({"a": None, "b": BOX}, ValueError, "form"),
+        ({"a": None, "c": None}, ValueError, "form"),
     ],
 )
 def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> None:
@@ -169,20 +147,17 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
 @pytest.mark.parametrize(
     ("kwargs", "error", "message"),
     [
+        ({"fun": 3.0}, TypeError, "fun"),
         ({"method": "newton"}, ValueError, "method"),
         ({"method": neada.NeAda}, TypeError, "NeAda"),
         ({"method": lambda players: None}, TypeError, "return"),
-        ({"options": {"thta": 1.0}}, ValueError, "option"),
-        ({"options": {"theta": 1e-3}, "noise": 0.1}, ValueError, "theta"),
-        ({"options": {"history": 5}, "noise": "own"}, ValueError, "history"),
-        ({**ROWS, "options": {"prox": 0.1}}, ValueError, "prox"),
-        ({**ROWS, "options": {"history": 5}, "x_set": BOX, "y_set": BOX}, ValueError, "history"),
+        ({"options": {"lr_x": 1.0}}, ValueError, "option"),
+        ({"method": "gda", "options": {"lrx": 1.0}}, ValueError, "lr_x"),
         ({"rowwise": "yes"}, ValueError, "rowwise"),
         ({"progress": "x"}, ValueError, "progress"),
         ({"x0": [1.0, [2.0, 3.0]]}, ValueError, "list"),
-        ({"options": {"history": "a"}}, ValueError, "history"),
         ({"method": "adam", "options": {"lr_x": -1}}, ValueError, "lr_x"),
-        ({"method": "gdmax", "options": {"inner_steps": 1.5}}, ValueError, "inner_steps"),
+        ({"method": "gdmax", "options": {"inner_steps": 1.5}}, ValueError, "num_steps"),
         ({"max_calls": 2.5}, ValueError, "max_calls"),
         ({"tol": "a"}, ValueError, "tol"),
         ({"noise": np.ones(2)}, ValueError, "noise"),
@@ -194,22 +169,8 @@ def test_a_wrong_set_is_one_sentence(y_set: Any, error: type, message: str) -> N
     ],
 )
 def test_a_wrong_argument_is_one_sentence(kwargs: dict, error: type, message: str) -> None:
-    call = {"x0": 0.0, "y0": 0.0, **kwargs}
     with pytest.raises(error, match=message):
-        minimax(saddle, call.pop("x0"), call.pop("y0"), **call)
-
-
-@pytest.mark.parametrize(
-    ("fun", "error", "message"),
-    [
-        (3.0, TypeError, "fun"),
-    ],
-)
-def test_a_wrong_function_is_one_sentence_about_fun(
-    fun: Callable, error: type, message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        minimax(fun, 0.0, 0.0)
+        minimax(**{"fun": saddle, "x0": 0.0, "y0": 0.0, **kwargs})
 
 
 def test_a_function_of_rows_must_return_one_value_each() -> None:
@@ -231,7 +192,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_players_need_their_tensors_only() -> None:
     x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    stepper = make_stepper("neada", Players([x], [y]))
+    stepper = make_stepper("auto", Players([x], [y]))
     for _ in range(8):
         stepper.step(lambda: x @ x + x @ y - y @ y)
     assert float(x.detach().norm()) < 1e-3
@@ -242,26 +203,3 @@ def test_players_need_their_tensors_only() -> None:
 def test_it_works_where_gradients_are_off() -> None:
     with torch.no_grad():
         assert minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0).success
-
-
-@pytest.mark.parametrize(
-    ("options", "kwargs"),
-    [
-        ({"theta": 0.5}, {}),
-        ({"history": 1}, {}),
-        ({"prox": 0.1}, {}),
-        ({"theta": 0.5}, ROWS),
-        ({"history": 1}, ROWS),
-        ({"history": 1}, {**ROWS, "x_set": BOX}),
-    ],
-)
-def test_an_option_that_does_not_raise_has_an_effect(options: dict, kwargs: dict) -> None:
-    def fun(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        scale = torch.tensor([1.0, 5.0, 25.0], dtype=torch.float64)
-        value = x.cos() + scale * (x - 0.3) ** 2 + x * y - scale * (y - 0.1) ** 2 - 0.1 * y**4
-        return value.sum(1) if "rowwise" in kwargs else value.sum()
-
-    start = np.full((2, 3), 0.8) if "rowwise" in kwargs else np.full(3, 0.8)
-    kwargs = {**kwargs, "x0": start, "y0": start}
-    plain, changed = (minimax(fun, **kwargs, options=given) for given in ({}, options))
-    assert not np.array_equal(plain.x, changed.x) or not np.array_equal(plain.y, changed.y)

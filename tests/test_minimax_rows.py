@@ -35,17 +35,6 @@ def all_rows(x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([row[0](x[i], y[i]).sum() for i, row in enumerate(ROWS.values())])
 
 
-def test_a_bilinear_row_beside_an_easy_one() -> None:
-    def fun(x: Tensor, y: Tensor) -> Tensor:
-        return torch.stack([(x[0] - 1) ** 2 + 2 * x[0] * y[0] - y[0] ** 2, x[1] * y[1]]).flatten()
-
-    result = minimax(fun, column(3.0, 2.0), column(1.0, 1.0), rowwise=True)
-    assert result.success.tolist() == [True, True]
-    assert list(result.status) == [Status.CONVERGED] * 2
-    np.testing.assert_allclose(result.x, [[0.5], [0.0]], atol=1e-6)
-    np.testing.assert_allclose(result.y, [[0.5], [0.0]], atol=1e-6)
-
-
 def test_every_row_ends_in_its_own_way() -> None:
     result = minimax(all_rows, X0, Y0, rowwise=True)
     assert [status.name for status in result.status] == [row[3] for row in ROWS.values()]
@@ -54,20 +43,9 @@ def test_every_row_ends_in_its_own_way() -> None:
     for status, message in zip(result.status, result.message, strict=True):
         assert message.startswith(status.value)
     np.testing.assert_allclose(result.x[:3, 0], [0.5, 0.0, 0.0], atol=1e-6)
-    shown = repr(result)
-    assert "3 of 8 rows" in shown
-    assert "2 NOT_A_MAXIMUM" in shown
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_a_row_ends_as_it_would_by_itself(name: str) -> None:
-    i = list(ROWS).index(name)
-    fun, x0, y0, status = ROWS[name]
-    alone = minimax(lambda x, y: fun(x, y).sum(), x0, y0)
-    together = minimax(all_rows, X0, Y0, rowwise=True)
-    assert alone.status.name == status == together.status[i].name
-    if alone.success:
-        assert together.x[i].item() == pytest.approx(alone.x, abs=2e-6)
+    assert "3 of 8 rows" in repr(result)
+    for fun, x0, y0, status in ROWS.values():  # a row ends as it would alone
+        assert minimax(lambda x, y, f=fun: f(x, y).sum(), x0, y0).status.name == status
 
 
 @pytest.mark.parametrize("method", [info.name for info in neada.methods()])
@@ -131,19 +109,8 @@ def test_a_minimum_in_y_inside_of_a_set_is_seen_in_every_row() -> None:
     assert result.success.tolist() == [False, True]
 
 
-def test_curvature_is_looked_at_along_parts_without_a_set() -> None:
-    """The part with a set is at its border, the other one at a minimum in y."""
-    result = minimax(
-        lambda x, y: x**2 + y["a"] + y["b"] ** 2,
-        1.0,
-        {"a": 0.0, "b": 0.0},
-        y_set={"a": sets.Box(0.0, 1.0), "b": None},
-    )
-    assert result.status is Status.NOT_A_MAXIMUM
-
-
 @pytest.mark.parametrize("start", [0.0, 1.0])
-@pytest.mark.parametrize("seed", range(6, 16))
+@pytest.mark.parametrize("seed", range(6, 11))
 def test_bilinear_games_on_boxes_are_solved(seed: int, start: float) -> None:
     """The maximum over y is known at every x, but has kinks that x would creep along."""
     generator = torch.Generator().manual_seed(seed)
@@ -170,10 +137,11 @@ def test_bilinear_games_on_boxes_are_solved(seed: int, start: float) -> None:
     [
         (lambda x, y: x**2 + y[0] + y[1] ** 2, [1.0, 0.0], sets.Box(-1.0, 1.0)),
         (lambda x, y: x**2 - y[0] + (y[1] - 1) ** 2, [0.0, 1.0], sets.NonNegative()),
+        (lambda x, y: x**2 + y[0] + y[1] ** 2, (0.0, 0.0), [sets.Box(0.0, 1.0), None]),
     ],
 )
 def test_a_minimum_along_the_free_entries_of_a_box_is_seen(
-    fun: object, start: list[float], y_set: sets.Set
+    fun: object, start: object, y_set: object
 ) -> None:
     result = minimax(fun, 1.0, start, y_set=y_set)  # type: ignore[arg-type]
     assert result.status is Status.NOT_A_MAXIMUM
@@ -187,7 +155,7 @@ def test_a_row_that_overflows_does_not_lose_its_neighbor() -> None:
         return torch.stack([first, x[1] ** 2 + x[1] * y[1] + y[1] ** 2]).sum(1)
 
     start = torch.full((2, 2), 0.5, dtype=torch_float)
-    for method in ("neada-adagrad", "neada-adgd"):
+    for method in ("neada", "neada-adgd"):
         result = minimax(fun, start, start, rowwise=True, method=method, max_calls=2000)
         assert result.success[0], method
         assert result.status[1] is Status.DIVERGED
@@ -210,9 +178,6 @@ def test_single_precision_without_a_maximum_runs_away() -> None:
     assert result.status is Status.DIVERGED
 
 
-# Words that fit the method and the evidence.
-
-
 def test_a_budget_far_from_the_tolerance_is_a_budget() -> None:
     def rosenbrock(x: Tensor, y: Tensor) -> Tensor:
         return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2 + x @ y - y @ y
@@ -221,35 +186,6 @@ def test_a_budget_far_from_the_tolerance_is_a_budget() -> None:
     result = minimax(rosenbrock, start, start, tol=1e-9, max_calls=20)
     assert max(result.grad_norm_x, result.grad_norm_y) > 0.1
     assert result.status is Status.BUDGET
-
-
-def test_a_tolerance_below_the_precision_is_named() -> None:
-    start = torch.tensor([3.0, -2.0])
-    result = minimax(
-        lambda x, y: ((x - 0.3) ** 4).sum() + (x - 0.7) @ (x - 0.7) + x @ y - y @ y,
-        *(start, start),
-        tol=1e-12,
-    )
-    assert result.status is Status.TOLERANCE
-    assert result.message.endswith("use a larger tol; or use float64")
-
-
-@pytest.mark.parametrize(
-    "fun", [lambda x, y: x**2 + y, lambda x, y: (x - 0.3).abs() + x * y - y**2 / 2]
-)
-def test_the_default_does_not_speak_of_learning_rates(fun: object) -> None:
-    result = minimax(fun, 3.0, 1.0)  # type: ignore[arg-type]
-    assert not result.success
-    assert "learning rate" not in result.message
-    assert "default" not in result.message
-    assert "(seen: " in result.message
-
-
-def test_a_method_with_learning_rates_is_told_so() -> None:
-    result = minimax(lambda x, y: x * y, 1.0, 1.0, method="gda", options={"lr_x": 5.0})
-    assert not result.success
-    assert "lr_x" in result.message
-    assert "default" in result.message
 
 
 def test_overflow_on_a_set_is_a_status() -> None:

@@ -52,7 +52,7 @@ def test_the_tables_on_the_paper_are_generated_from_their_file(script: Any) -> N
 
 def test_the_calls_in_the_file_are_those_of_now() -> None:
     """Short solves only: the counts of long ones may depend on the rounding of a machine."""
-    known = NUMBERS["minimax_calls"]["calls"]["neada"]
+    known = NUMBERS["minimax_calls"]["calls"]["auto"]
     short = {name: calls for name, calls in known.items() if calls is not None and calls <= 50}
     assert len(short) >= 10
     for name, calls in short.items():

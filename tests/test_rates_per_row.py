@@ -1,6 +1,5 @@
 """One learning rate per row: a batch equals the separate runs, and misuse is told in a sentence."""
 
-import inspect
 from typing import Any
 
 import pytest
@@ -9,9 +8,9 @@ from torch import Tensor
 
 import neada
 from neada import optim, problems, steppers
-from neada.solve.methods import _METHODS, Players, make_stepper
+from neada.solve.methods import Players, make_stepper
 
-TAKES = {name: set(inspect.signature(make).parameters) for name, (make, _) in _METHODS.items()}
+TAKES = {info.name: info.options for info in neada.methods()}
 WITH_RATES = [name for name, options in TAKES.items() if "lr_x" in options]
 LR_X = torch.tensor([0.01, 0.05, 0.2], dtype=torch.float64)
 LR_Y = torch.tensor([0.3, 0.02, 0.1], dtype=torch.float64)

@@ -7,12 +7,17 @@ from neada.cli.output import figure_path, print_json, save_figure
 
 __all__ = ["info", "methods", "problems", "solve"]
 
+_SHOWN = (
+    *("message", "success", "fun", "grad_norm_x", "grad_norm_y"),
+    *("calls_x", "calls_y", "calls_value"),
+)
+
 
 def solve(
     problem: str,
     /,
     *,
-    method: str = "neada",
+    method: str = "auto",
     lr_x: float | None = None,
     lr_y: float | None = None,
     tol: float = 1e-6,
@@ -64,14 +69,7 @@ def solve(
                 "problem": chosen.name,
                 "method": method,
                 "status": result.status.name,
-                "message": result.message,
-                "success": bool(result.success),
-                "fun": result.fun,
-                "grad_norm_x": result.grad_norm_x,
-                "grad_norm_y": result.grad_norm_y,
-                "calls_x": result.calls_x,
-                "calls_y": result.calls_y,
-                "calls_value": result.calls_value,
+                **{name: getattr(result, name) for name in _SHOWN},
                 "x": x,
                 "y": y,
             }

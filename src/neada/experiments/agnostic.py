@@ -44,14 +44,14 @@ KNOWN = {
     ),
 }
 
-_DEFAULT = "neada"
+_DEFAULT = "auto"
 _FAMILIES = {
     "gda": "neada-gda",
     "adagrad": "neada-adagrad-coordinate",
     "adam": "neada-adam",
     "amsgrad": "neada-amsgrad",
 }
-_ALGORITHM_3 = ("neada-adagrad", "neada-adgd")
+_ALGORITHM_3 = ("neada", "neada-adgd")
 _NEADA = (*_FAMILIES.values(), *_ALGORITHM_3, "neada-stochastic")
 _OTHERS = (
     *_FAMILIES,
@@ -236,7 +236,7 @@ class _Race:
             arrived &= norms <= self.goal
             self.arrival[arrived] = calls[arrived].double()
             self.racing &= ~arrived
-        self.stepper.rest(~self.racing)
+        self.stepper.freeze(~self.racing)
         for player, start in zip((self.x, self.y), self.start, strict=True):
             player.copy_(torch.where(self.racing[:, None], player, start))
 
@@ -331,7 +331,7 @@ def figure(records: Sequence[Record]) -> "Figure":
 def _words(method: str) -> str:
     """The name of a method as it is written in text."""
     if method == _DEFAULT:
-        return "NeAda, the default"
+        return "Auto, the default"
     first, *others = (_SPELLED.get(part, part) for part in method.split("-"))
     between = "-" if first in _SPELLED.values() else " "
     name = between.join([first[0].upper() + first[1:], *others])

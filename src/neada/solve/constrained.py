@@ -11,10 +11,12 @@ from torch import Tensor
 from neada import tensors
 from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
+from neada.solve.methods import Players
 from neada.solve.minimax import check_arguments, minimax
 from neada.solve.points import Sets, read_form, unbounded_part
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
-from neada.steppers import StepInfo
+from neada.steppers import StepInfo, Stepper
+from neada.steppers.quasi_newton import NestedQuasiNewton
 
 __all__ = ["minimize"]
 
@@ -140,6 +142,10 @@ class _Search:
             value: Tensor = fun(x, y)
             return value
 
+        def nested(players: Players) -> Stepper:
+            sets = {"x_set": players.x_set, "y_set": players.y_set}
+            return NestedQuasiNewton(players.x, players.y, players.tol, prox=weight, **sets)
+
         before = self.calls
         result = minimax(
             *(remembering if of_lagrangian else fun, x, y),
@@ -149,7 +155,7 @@ class _Search:
             max_calls=max(self.left, 1),
             callback=self.look if of_lagrangian else None,
             progress=self.progress,
-            options={"prox": weight},
+            method=nested,
         )
         self.calls += result.total_calls
         if of_lagrangian:
@@ -164,7 +170,7 @@ class _Search:
         """Calls that may still be spent."""
         return self.max_calls - self.calls - self.running
 
-    # What is looked at after every step of x.
+    # Checks after every step of x.
 
     def look(self, info: StepInfo) -> bool:
         """Whether the solve is over: solved in the user's units, or known not to have an answer."""
@@ -186,7 +192,7 @@ class _Search:
         return self.seen is not None or self.left <= 0
 
     def is_solved(self, info: StepInfo) -> bool:
-        """Whether the KKT conditions hold, looked at if the norms of this step allow it."""
+        """Whether the KKT conditions hold, checked if the norms of this step are small enough."""
         problem = self.problem
         norm_x, norm_y = math.sqrt(float(info.grad_sq_x)), math.sqrt(float(info.grad_sq_y))
         if norm_x * problem.unit > self.tol or norm_y * problem.smallest_unit > self.tol:
@@ -380,27 +386,27 @@ def minimize(
         L(x, y) = f(x) + y_g \cdot g(x) + y_h \cdot h(x), \quad y_g \ge 0
 
     y is held by a proximal term, which is the method of multipliers. Inside, every constraint is
-    divided by the length of its gradient at the start; success is judged in the user's units. The
-    answer is a local one: a point that satisfies the KKT conditions.
+    divided by the length of its gradient at the start; success is checked in the user's units. The
+    result is a point that satisfies the KKT conditions, a local minimum at best.
 
     Args:
         objective: f(x) of tensors in the form of `x0`; returns one number.
-        x0: Where x starts, in any form that `minimax` takes.
-        inequality: g(x), a tensor of any shape, whose entries shall not be positive.
-        equality: h(x), a tensor of any shape, whose entries shall be zero.
-        x_set: Where x lives; every point that is tried is in it.
+        x0: The start of x, in any form that `minimax` takes.
+        inequality: g(x), a tensor of any shape, constrained to be at most zero.
+        equality: h(x), a tensor of any shape, constrained to be zero.
+        x_set: The constraint set of x; every trial point is in it.
         tol: Stationarity, violation and complementarity must each be at most this.
-        max_calls: Gradients and values that may be evaluated; the first look at the functions and
-            the check of the answer come on top.
+        max_calls: Gradients and values that may be evaluated, not including the first evaluation
+            and the check of the result.
         callback: Called with every `StepInfo`; returning True ends the solve.
-        progress: Show a line of progress, on a terminal and in a notebook.
+        progress: Show a line of progress on a terminal or in a notebook.
 
     Returns:
-        A `MinimizeResult`. Numerical trouble, constraints that cannot be met and an objective
-        without a minimum are statuses on it, not exceptions.
+        A `MinimizeResult`. Numerical failures, infeasible constraints and an unbounded objective
+        are statuses on it, not exceptions.
 
     Raises:
-        ValueError, TypeError: The arguments make no sense, or a function does not return a
+        ValueError, TypeError: An argument is invalid, or a function does not return a
             differentiable tensor.
 
     Example:

@@ -1,4 +1,4 @@
-"""What `minimize` solves: an objective and constraints, each in units of its own."""
+"""The problem of `minimize`: an objective and constraints, each scaled by its own unit."""
 
 import math
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ _LOW = 1e10  # the objective has no bound when it is this many times below its s
 
 
 class ConstrainedProblem:
-    """The user's functions, looked at once so that messages call them by name, and their units.
+    """The user's functions, evaluated once to check their values, and their units.
 
     Args:
         objective: f(x).
         inequality: g(x), or None.
         equality: h(x), or None.
         x0: The start, in any form.
-        x_set: Where x lives.
+        x_set: The constraint set of x.
 
     Raises:
-        TypeError, ValueError: What is given is no function, or its value is of no use.
+        TypeError, ValueError: An argument is not a function, or its value is invalid.
     """
 
     def __init__(

@@ -1,32 +1,33 @@
-"""The methods by name: each a choice of parts, with what it needs to know."""
+"""The methods of `minimax` by name."""
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from neada import optim, steppers, stopping
-from neada.checks import check_choice, check_flags, check_number, nearest
+from neada.checks import check_choice, check_flags, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers import Stepper
-from neada.steppers.quasi_newton import QuasiNewtonNeAda
+from neada.steppers.quasi_newton import NestedQuasiNewton
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods", "remedy"]
 
 
 class Players(NamedTuple):
-    """The two players, their sets, and what a method may want to know about the solve.
+    """The two players, their sets, and the arguments of the solve.
 
     Attributes:
         x, y: Their tensors, which require gradients.
-        x_set, y_set: Where they live; joint over the tensors of a player.
+        x_set, y_set: Their constraint sets, joint over the tensors of a player.
         rowwise: Every row (first dimension) is its own problem.
         stochastic: The gradients are noisy.
-        tol: The norm of both gradients that is small enough.
+        tol: The tolerance of both gradient norms.
 
     Example:
         >>> x, y = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
@@ -46,8 +47,8 @@ class MethodInfo(NamedTuple):
     """A method, in words.
 
     Attributes:
-        name: What `minimax` knows it by.
-        needs_to_know: What somebody has to find out before it works.
+        name: The argument `method` of `minimax`.
+        needs_to_know: Problem constants or learning rates that it requires.
         description: What it does.
         options: The names of its arguments, which `minimax` takes as ``options``.
     """
@@ -63,10 +64,10 @@ _METHODS: dict[str, tuple[_Factory, MethodInfo]] = {}
 
 
 def methods() -> list[MethodInfo]:
-    """Every method that `minimax` knows by name, with what it needs to know.
+    """All methods of `minimax`, with the problem constants that they require.
 
     Example:
-        >>> [info.needs_to_know for info in methods() if info.name in ("neada", "gda")]
+        >>> [info.needs_to_know for info in methods() if info.name in ("auto", "gda")]
         ['nothing', 'a ratio of learning rates']
     """
     return [info for _, info in _METHODS.values()]
@@ -80,8 +81,9 @@ def make_stepper(
     """Build the stepper of a method.
 
     Args:
-        method: One of those that `methods` lists, or a function of the players that makes one.
-        players: Whom it moves.
+        method: One of those that `methods` lists, or a function of the players that returns a
+            stepper.
+        players: The players it moves.
         options: Arguments of a named method, such as `lr_x`.
 
     Raises:
@@ -91,7 +93,15 @@ def make_stepper(
     options = options or {}
     check_flags(rowwise=players.rowwise, stochastic=players.stochastic)
     if callable(method):
-        return _stepper_of_function(method, players, options)
+        if options:
+            raise ValueError(f"a method given as a function takes no options, got {list(options)}")
+        stepper = method(players)
+        if not isinstance(stepper, Stepper):
+            name = getattr(method, "__name__", repr(method))
+            raise TypeError(
+                f"the method {name} must return a stepper, not {type(stepper).__name__}"
+            )
+        return stepper
     check_choice("method", method, _METHODS)
     factory, info = _METHODS[method]
     known = info.options
@@ -99,12 +109,10 @@ def make_stepper(
     for name, number in options.items():
         if name not in known:
             near = nearest(name, known)
-            there_is = f"did you mean {near!r}?" if near else f"it has {', '.join(known)}"
+            there_is = f"did you mean {near!r}?" if near else f"it has {', '.join(known) or 'none'}"
             raise ValueError(f"method {method!r} has no option {name!r}; {there_is}")
         if name.startswith("lr_"):
             optim.base.check_rate(name, number, num_rows)
-        elif number is not None:
-            check_number(name, number, strict=False, whole=name in ("history", "inner_steps"))
     return factory(players, **options)
 
 
@@ -116,30 +124,13 @@ def remedy(method: str | Callable[[Players], Stepper]) -> str:
     """
     if callable(method):
         return "or change the step sizes of the method, or use the default, which has none"
-    if method == "neada":
+    if method == "auto":
         return ""
     rates = [name for name in _METHODS[method][1].options if name.startswith("lr_")]
     if not rates:
         return "or use the default method"
     ratio = ", whose ratio may be wrong" if len(rates) > 1 else ""
     return f"or lower {' and '.join(rates)}{ratio}; the default method has no learning rates"
-
-
-def _stepper_of_function(
-    make: Callable[[Players], Stepper], players: Players, options: Mapping[str, Any]
-) -> Stepper:
-    name = getattr(make, "__name__", repr(make))
-    if options:
-        raise ValueError(f"a method given as a function takes no options, got {list(options)}")
-    stepper = make(players)
-    if not isinstance(stepper, Stepper):
-        raise TypeError(f"the method {name} must return a stepper, not {type(stepper).__name__}")
-    if stepper.rowwise != players.rowwise:
-        raise ValueError(
-            f"the method {name} returned a stepper with rowwise={stepper.rowwise}: pass it "
-            f"rowwise=players.rowwise, which is {players.rowwise}"
-        )
-    return stepper
 
 
 def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Factory]:
@@ -151,72 +142,51 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
     return register
 
 
-# Nested methods: they need to know nothing.
+# Nested methods.
 
 
-@_method("neada", "nothing", "nested; L-BFGS inside and outside, or the paper's choice with noise")
-def _neada(
-    players: Players,
-    theta: float | None = None,
-    history: int | None = None,
-    prox: float | None = None,
-) -> Stepper:
-    has_sets = players.x_set is not None and players.y_set is not None
-    unused = {
-        "theta": players.stochastic,
-        "history": players.stochastic or (players.rowwise and has_sets),
-        "prox": players.stochastic or players.rowwise,
-    }
-    for name, given in (("theta", theta), ("history", history), ("prox", prox)):
-        if given is not None and unused[name]:
-            case = "noise" if players.stochastic else "rowwise=True"
-            also = " and sets for both players" if name == "history" and case != "noise" else ""
-            raise ValueError(f"method 'neada' does not use {name} with {case}{also}: leave it out")
+@_method("auto", "nothing", "nested L-BFGS, or the paper's stochastic choice with noise")
+def _auto(players: Players) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
-    theta = 1e-4 if theta is None else theta
-    if not players.rowwise:
-        return QuasiNewtonNeAda(
-            *(players.x, players.y, players.tol),
-            theta=theta,
-            history=history,
-            prox=prox or 0.0,
-            x_set=players.x_set,
-            y_set=players.y_set,
-        )
-    # y is solved more accurately than asked for, because its error spoils the x gradient; but not
-    # beyond its precision.
-    floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
-    return steppers.NeAda(
-        _quasi_newton(players, "x", history or 20),
-        _quasi_newton(players, "y", history or 20),
-        stopping.RelativeAccuracy(theta, floor),
-        inner=InnerOptions(min_steps=0, max_steps=_num_inner_steps(players)),
-        deterministic=True,
-        rowwise=players.rowwise,
+    if players.rowwise:
+        return _nested_lbfgs(players)
+    return NestedQuasiNewton(
+        players.x, players.y, players.tol, x_set=players.x_set, y_set=players.y_set
     )
 
 
-def _num_inner_steps(players: Players) -> int:
-    """Of the default with rows, after which a row is solved by itself: all others wait for it."""
-    size = sum(p[0].numel() for p in players.y)
-    return min(max(10 * size, 50), 300)
+def _nested_lbfgs(players: Players) -> Stepper:
+    """L-BFGS for both players, or AdGD for a player with a set; every row is its own problem."""
+    # y is solved more accurately than requested because its error spoils the x gradient, but not
+    # beyond its precision.
+    floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
+    # All rows wait for the slowest. A row that needs more steps is solved separately.
+    size = sum(param[0].numel() for param in players.y)
+    return steppers.NeAda(
+        _lbfgs_or_adgd(players, "x"),
+        _lbfgs_or_adgd(players, "y"),
+        stopping.RelativeAccuracy(1e-4, floor),
+        inner=InnerOptions(min_steps=0, max_steps=min(max(10 * size, 50), 300)),
+        deterministic=True,
+        rowwise=True,
+    )
 
 
-def _quasi_newton(players: Players, player: str, history: int) -> optim.PlayerOptimizer:
+def _lbfgs_or_adgd(players: Players, player: str) -> optim.PlayerOptimizer:
     params = players.x if player == "x" else players.y
-    common = _on(players, player)
+    common = _common(players, player)
     if common["constraint"] is not None:
         return optim.AdGD(params, **common)
-    num_elements = sum(p[0].numel() if players.rowwise else p.numel() for p in params)
-    return optim.LBFGS(params, history=min(history, max(num_elements, 1)), **common)
+    size = sum(param[0].numel() for param in params)
+    return optim.LBFGS(params, history=min(20, max(size, 1)), **common)
 
 
 @_method("neada-stochastic", "nothing", "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")
 def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
     return steppers.NeAda(
-        optim.GeneralizedAdaGrad(players.x, lr_x, **_on(players, "x")),
-        optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_on(players, "y")),
+        optim.GeneralizedAdaGrad(players.x, lr_x, **_common(players, "x")),
+        optim.GeneralizedAdaGrad(players.y, lr_y, average=1.0, **_common(players, "y")),
         stopping.InnerSteps(),
         inner=InnerOptions(keep="nothing"),
         x_samples=lambda t: t + 1,
@@ -224,20 +194,19 @@ def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) 
     )
 
 
-@_method("neada-adagrad", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
-def _neada_adagrad(players: Players, lr_x: Scalar = 1.0) -> Stepper:
-    y_optimizer = optim.Backtracking(players.y, **_on(players, "y"))
-    return _algorithm_3(players, lr_x, y_optimizer)
+@_method("neada", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
+def _neada(players: Players, lr_x: Scalar = 1.0) -> Stepper:
+    return _algorithm_3(players, lr_x, optim.Backtracking(players.y, **_common(players, "y")))
 
 
 @_method("neada-adgd", "nothing", "the paper's Algorithm 3 with AdGD inside: no values")
 def _neada_adgd(players: Players, lr_x: Scalar = 1.0) -> Stepper:
-    return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_on(players, "y")))
+    return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_common(players, "y")))
 
 
 def _algorithm_3(players: Players, lr_x: Scalar, y_optimizer: optim.PlayerOptimizer) -> Stepper:
     return steppers.NeAda(
-        optim.GeneralizedAdaGrad(players.x, lr_x, v0=1e-8, **_on(players, "x")),
+        optim.GeneralizedAdaGrad(players.x, lr_x, v0=1e-8, **_common(players, "x")),
         y_optimizer,
         stopping.GradientMapping(),
         deterministic=not players.stochastic,
@@ -245,16 +214,15 @@ def _algorithm_3(players: Players, lr_x: Scalar, y_optimizer: optim.PlayerOptimi
     )
 
 
-def _register_family(psi: str, name: str, nested_name: str) -> None:
-    @_method(nested_name, "nothing", f"the paper's Algorithm 2 with {name} for both players")
-    def nested(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
-        x_optimizer, y_optimizer = _family(players, psi, lr_x, lr_y)
-        return steppers.NeAda(x_optimizer, y_optimizer, rowwise=players.rowwise)
+# Methods with one rule of `AdaptiveSGD` for both players.
 
-    @_method(name, "a ratio of learning rates", f"the paper's Algorithm 1 with {name}")
-    def non_nested(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
-        x_optimizer, y_optimizer = _family(players, psi, lr_x, lr_y)
-        return steppers.Simultaneous(x_optimizer, y_optimizer, rowwise=players.rowwise)
+
+def _register_family(
+    name: str, needs: str, description: str, psi: str, make: Callable[..., Stepper]
+) -> None:
+    @_method(name, needs, description)
+    def build(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
+        return make(*_family(players, psi, lr_x, lr_y), rowwise=players.rowwise)
 
 
 def _family(
@@ -266,62 +234,57 @@ def _family(
     )
 
 
-_register_family("none", "gda", "neada-gda")
-_register_family("adagrad", "adagrad", "neada-adagrad-coordinate")
-_register_family("adam", "adam", "neada-adam")
-_register_family("amsgrad", "amsgrad", "neada-amsgrad")
+_RATIO = "a ratio of learning rates"
+for _nested, _name, _psi in (
+    ("neada-gda", "gda", "none"),
+    ("neada-adagrad-coordinate", "adagrad", "adagrad"),
+    ("neada-adam", "adam", "adam"),
+    ("neada-amsgrad", "amsgrad", "amsgrad"),
+):
+    _words = f"the paper's Algorithm 2 with {_name} for both players"
+    _register_family(_nested, "nothing", _words, _psi, steppers.NeAda)
+    _words = f"the paper's Algorithm 1 with {_name}"
+    _register_family(_name, _RATIO, _words, _psi, steppers.Simultaneous)
 
 
 @_method("gdmax", "a step size, and steps or accuracy", "nested with a fixed number of steps")
 def _gdmax(
     players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, inner_steps: int = 15
 ) -> Stepper:
-    x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
     rule = stopping.FixedSteps(inner_steps)
-    return steppers.NeAda(x_optimizer, y_optimizer, rule, rowwise=players.rowwise)
+    return steppers.NeAda(*_family(players, "none", lr_x, lr_y), rule, rowwise=players.rowwise)
 
 
-@_method("alternating-gda", "a ratio of learning rates", "x steps, then y answers")
-def _alternating(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
-    x_optimizer, y_optimizer = _family(players, "none", lr_x, lr_y)
-    return steppers.Alternating(x_optimizer, y_optimizer, rowwise=players.rowwise)
+_register_family("alternating-gda", _RATIO, "x steps, then y answers", "none", steppers.Alternating)
 
 
-# Methods with a rule of their own.
+# Methods that move both players themselves.
 
 
-@_method("tiada", "nothing", "AdaGrad for both; x waits for y")
-def _tiada(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
-    return steppers.TiAda(players.x, players.y, lr_x, lr_y, **_sets(players))
-
-
-@_method("tiada-coordinate", "nothing", "TiAda with one sum per coordinate")
-def _tiada_coordinate(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
-    return steppers.TiAda(players.x, players.y, lr_x, lr_y, scope="coordinate", **_sets(players))
-
-
-@_method("tiada-adam", "in effect a ratio of learning rates", "TiAda on Adam's moments")
-def _tiada_adam(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
-    return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, **_sets(players))
-
-
-@_method("tiada-amsgrad", "in effect a ratio of learning rates", "TiAda on AMSGrad's moments")
-def _tiada_amsgrad(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
-    return steppers.TiAdaAdam(players.x, players.y, lr_x, lr_y, amsgrad=True, **_sets(players))
-
-
-def _register_extragradient(name: str, make: Callable[..., Stepper], words: str) -> None:
-    @_method(name, "smoothness, and a ratio of learning rates", words)
-    def build(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
+def _register(
+    name: str, needs: str, description: str, make: Callable[..., Stepper], rate: float = 0.01
+) -> None:
+    @_method(name, needs, description)
+    def build(players: Players, lr_x: Scalar = rate, lr_y: Scalar = rate) -> Stepper:
         return make(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
-_register_extragradient("extragradient", steppers.Extragradient, "look ahead, then step")
-_register_extragradient(
-    "past-extragradient", steppers.PastExtragradient, "look ahead with the last gradient"
+_SMOOTHNESS = "smoothness, and a ratio of learning rates"
+_IN_EFFECT = "in effect a ratio of learning rates"
+_COORDINATE = partial(steppers.TiAda, scope="coordinate")
+_AMSGRAD = partial(steppers.TiAdaAdam, amsgrad=True)
+_register("tiada", "nothing", "AdaGrad for both; x waits for y", steppers.TiAda, 1.0)
+_register("tiada-coordinate", "nothing", "TiAda with one sum per coordinate", _COORDINATE, 1.0)
+_register("tiada-adam", _IN_EFFECT, "TiAda on Adam's moments", steppers.TiAdaAdam)
+_register("tiada-amsgrad", _IN_EFFECT, "TiAda on AMSGrad's moments", _AMSGRAD)
+_register("extragradient", _SMOOTHNESS, "look ahead, then step", steppers.Extragradient)
+_register(
+    *("past-extragradient", _SMOOTHNESS, "look ahead with the last gradient"),
+    steppers.PastExtragradient,
 )
-_register_extragradient(
-    "optimistic-gda", steppers.OptimisticGDA, "twice the new gradient minus the old"
+_register(
+    *("optimistic-gda", _SMOOTHNESS, "twice the new gradient minus the old"),
+    steppers.OptimisticGDA,
 )
 
 
@@ -362,7 +325,7 @@ def _vr_adagda(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.1) -> Ste
     return steppers.VRAdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
-def _on(players: Players, player: str) -> dict[str, Any]:
+def _common(players: Players, player: str) -> dict[str, Any]:
     """The common arguments of a scalar optimizer for one player."""
     return {
         "maximize": player == "y",

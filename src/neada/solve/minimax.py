@@ -1,12 +1,12 @@
-"""`minimax(f, x0, y0)`: a function in, a verified answer out."""
+"""`minimax(f, x0, y0)`: solve a min-max problem and check the result."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from neada import tensors
 from neada.checks import check_choice, check_flags, check_number
 from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
@@ -17,13 +17,12 @@ from neada.steppers import StepInfo, Stepper
 
 __all__ = ["check_arguments", "minimax"]
 
-_ROWS_PATIENCE = (
-    50  # outer steps of all rows without a better point, for a row that gets a second try
-)
+# Outer steps without a better point before a row is solved separately.
+_ROWS_PATIENCE = 50
 
 
 def check_arguments(tol: float, max_calls: int) -> None:
-    """Raise ValueError unless the tolerance and the budget make sense."""
+    """Raise ValueError unless the tolerance and the budget are valid."""
     check_number("tol", tol)
     check_number("max_calls", max_calls, above=1, strict=False, whole=True)
 
@@ -33,7 +32,7 @@ def minimax(
     x0: Any,
     y0: Any,
     *,
-    method: str | Callable[[Players], Stepper] = "neada",
+    method: str | Callable[[Players], Stepper] = "auto",
     x_set: Sets = None,
     y_set: Sets = None,
     tol: float = 1e-6,
@@ -50,36 +49,35 @@ def minimax(
     Args:
         fun: f(x, y) of tensors in the form of `x0` and `y0`; returns one number, or with `rowwise`
             one number per row.
-        x0: Where x starts: a number, an array, a tensor, or lists or dicts of them. Numbers and
+        x0: The start of x: a number, an array, a tensor, or lists or dicts of them. Numbers and
             lists take the dtype of the tensors and arrays that are given for either player,
             float64 if there are none.
-        y0: Where y starts.
-        method: A name (`neada.methods()` lists them), or a function of `neada.Players` that makes
+        y0: The start of y.
+        method: A name (`neada.methods()` lists them), or a function of `neada.Players` that returns
             a stepper.
-        x_set: Where x lives: one set, joint over all its tensors, or a list or dict in the form of
-            `x0` with a set or None for each.
-        y_set: Where y lives.
-        tol: Both norms must be at most this: of the x gradient and of y's gradient mapping.
-        max_calls: Gradients and values that may be evaluated, inner loops included; the check of
-            the answer comes on top.
+        x_set: The constraint set of x: one set, joint over all its tensors, or a list or dict in
+            the form of `x0` with a set or None for each tensor.
+        y_set: The constraint set of y.
+        tol: The tolerance of the norms of the x gradient and of y's gradient mapping.
+        max_calls: Gradients and values that may be evaluated, including inner loops but not the
+            check of the result.
         noise: None if f is deterministic. A number adds Gaussian noise of that standard deviation
-            to every coordinate of every gradient; "own" says that f itself is noisy. With noise
-            the budget is used up and the last point returned, and no claim of success is made
-            unless the fresh evaluation says so.
-        seed: Of the noise.
+            to every coordinate of every gradient; "own" means that f itself is noisy. With noise
+            the whole budget is used and the last point is returned.
+        seed: Seed of the noise.
         callback: Called with every `StepInfo`; returning True ends the solve.
-        progress: Show a line of progress, on a terminal and in a notebook.
-        rowwise: Every row (first dimension) of x0 and y0 is its own problem with its own stop and
-            status; a row that fails does not disturb the others. The default method solves the rows
-            together, and those it could not solve once more by themselves.
+        progress: Show a line of progress on a terminal or in a notebook.
+        rowwise: Every row (first dimension) of x0 and y0 is its own problem with its own status; a
+            row that fails does not affect the others. The default method solves the rows together
+            and then, separately, those that failed.
         options: Arguments of the method: ``{"lr_x": 0.1}``.
 
     Returns:
         A `MinimaxResult`. Numerical trouble is a status on it, not an exception.
 
     Raises:
-        ValueError, TypeError: The arguments make no sense, or `fun` does not return a
-            differentiable number.
+        ValueError, TypeError: An argument is invalid, or `fun` does not return a differentiable
+            number.
 
     Example:
         >>> result = minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0)
@@ -106,23 +104,16 @@ def minimax(
     players = Players(x.leaves, y.leaves, x_set, y_set, rowwise, noise is not None, tol)
     stepper = make_stepper(method, players, options)
     stepper.max_calls = max_calls
-    if noise is not None and noise != "own":
-        noise = float(noise)
-    seed = None if seed is None else int(seed)
-    start = tensors.clone(x.leaves + y.leaves)
-    two_stages = rowwise and method == "neada" and noise is None
-    patience = _ROWS_PATIENCE if two_stages else PATIENCE
+    two_stages = rowwise and method == "auto" and noise is None
     solve = Solve(
         *(fun, x, y, stepper, tol, noise, seed, remedy(method)),
-        patience=patience,
+        patience=_ROWS_PATIENCE if two_stages else PATIENCE,
         fail_at_cap=two_stages,
     )
-    alone = players._replace(rowwise=False)
     with torch.enable_grad():
         result = solve.run(callback, progress)
-        if not two_stages:
-            return result
-        return solve_rows_left(
-            *(result, fun, x, y, start, lambda: make_stepper(method, alone, options)),
-            *(max_calls, callback, progress),
-        )
+        if two_stages:
+            alone = players._replace(rowwise=False)
+            make_alone = partial(make_stepper, method, alone)
+            result = solve_rows_left(solve, result, make_alone, max_calls, callback, progress)
+    return result

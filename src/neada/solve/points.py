@@ -1,6 +1,6 @@
 """Points in the user's own form: numbers, arrays, tensors, and lists or dicts of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from numbers import Real
 from typing import Any, NamedTuple
@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import (
+    TreeSpec,
+    keystr,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_unflatten,
+)
 
 from neada.sets import Product, Set, WholeSpace
 
@@ -30,27 +37,35 @@ Sets = Set | Sequence[Any] | Mapping[Any, Any] | None
 
 
 class Kind(NamedTuple):
-    """What all tensors of a solve have in common."""
+    """The dtype and device of all tensors of a solve."""
 
     dtype: torch.dtype
     device: torch.device
 
 
 class Form(NamedTuple):
-    """A point taken apart into tensors, with two ways to put it together again."""
+    """A point flattened into tensors.
+
+    Attributes:
+        leaves: Copies of the point's tensors that require gradients.
+        names: The user's name of each of them: ``x0['weight']``.
+        spec: The structure of the point, for `tree_unflatten`.
+        converters: For each leaf, a function that returns a tensor in the type the user gave.
+    """
 
     leaves: list[Tensor]
-    """Copies of the point's tensors that take gradients."""
     names: list[str]
-    """What the user calls each of them: ``x0['weight']``."""
-    build: Callable[[list[Tensor]], Any]
-    """Tensors in the user's structure, for the objective."""
-    give_back: Callable[[list[Tensor]], Any]
-    """Tensors in the user's structure and of the user's kind, for the answer."""
+    spec: TreeSpec
+    converters: list[Callable[[Tensor], Any]]
 
     def for_fun(self) -> Any:
         """The leaves in the user's structure, for the objective."""
-        return self.build(self.leaves)
+        return tree_unflatten(self.leaves, self.spec)
+
+    def give_back(self, tensors: Sequence[Tensor]) -> Any:
+        """Tensors in the user's structure and types, for the result."""
+        pairs = zip(self.converters, tensors, strict=True)
+        return tree_unflatten([convert(tensor) for convert, tensor in pairs], self.spec)
 
 
 def common_kind(**points: Any) -> Kind:
@@ -68,7 +83,7 @@ def common_kind(**points: Any) -> Kind:
         >>> common_kind(x0=torch.zeros(2), y0=[0.0, 1.0]).dtype
         torch.float32
     """
-    given = [pair for name, point in points.items() for pair in _typed_parts(point, name)]
+    given = [pair for name, point in points.items() for pair in _flatten(point, name)[0]]
     tensors = [(name, part) for name, part in given if isinstance(part, Tensor)]
     device = tensors[0][1].device if tensors else torch.device("cpu")
     floating = [(name, part.dtype) for name, part in tensors if part.is_floating_point()]
@@ -91,28 +106,29 @@ def common_kind(**points: Any) -> Kind:
 
 
 def read_form(point: Any, name: str, kind: Kind | None = None) -> Form:
-    """Take a point apart.
+    """Flatten a point into tensors.
 
     A list of numbers, however nested, is one array; any other list, tuple or dict is a collection.
-    Tensors and arrays come back in the dtype they had.
+    Tensors and arrays are returned in their own dtype.
 
     Args:
         point: What the user gave.
         name: What the user calls it.
-        kind: The dtype that is computed in, and the device; by default the point's own.
+        kind: The dtype of the computation, and the device; by default the point's own.
 
     Raises:
-        TypeError: There is something in it that is no number.
-        ValueError: It is empty or not finite.
+        TypeError: Part of the point is not numeric.
+        ValueError: The point is empty, or has NaN or Inf entries.
     """
-    parts = _Parts([], [], kind or common_kind(**{name: point}))
-    build, give_back = _read(point, name, parts)
-    if not any(leaf.numel() for leaf in parts.leaves):
+    kind = kind or common_kind(**{name: point})
+    parts, spec = _flatten(point, name)
+    read = [_read_leaf(part, label, kind) for label, part in parts]
+    leaves = [leaf for leaf, _ in read]
+    if not any(leaf.numel() for leaf in leaves):
         raise ValueError(f"{name} is empty: give it at least one number")
-    for leaf in parts.leaves:
-        if not bool(leaf.isfinite().all()):
-            raise ValueError(f"{name} has entries that are not finite: start from finite numbers")
-    return Form(parts.leaves, parts.names, build, give_back)
+    if not all(bool(leaf.isfinite().all()) for leaf in leaves):
+        raise ValueError(f"{name} has NaN or Inf entries: start from finite numbers")
+    return Form(leaves, [label for label, _ in parts], spec, [convert for _, convert in read])
 
 
 @torch.no_grad()
@@ -159,19 +175,18 @@ def read_set(given: Sets, point: Any, form: Form, player: str) -> Set | None:
     """The set of a player: one, or a list or dict of sets in the form of its point.
 
     Args:
-        given: What the user gave: a set over all tensors, None, or parts of these.
+        given: What the user gave: a set over all tensors, None, or a set or None for each tensor.
         point: The user's start.
-        form: The start, taken apart.
+        form: The start, flattened.
         player: "x" or "y".
 
     Raises:
-        TypeError: It is no set, or there is something in it that is none.
-        ValueError: It has not the form of the point.
+        TypeError: Something in it is not a set.
+        ValueError: It does not have the form of the point, or a set does not fit its tensor.
     """
     if given is None or isinstance(given, Set):
         return given
-    each: list[Set | None] = []
-    _read_sets(given, point, f"{player}_set", f"{player}0", each)
+    each = _set_of_each(given, point, f"{player}_set")
     if all(one is None for one in each):
         return None
     product = Product([WholeSpace() if one is None else one for one in each])
@@ -183,140 +198,81 @@ def read_set(given: Sets, point: Any, form: Form, player: str) -> Set | None:
     return product
 
 
-def _read_sets(given: Any, point: Any, name: str, point_name: str, each: list[Set | None]) -> None:
-    """Append the set of every tensor of a part of the point."""
-    parts = _parts(point, point_name)
+def _set_of_each(given: Any, point: Any, name: str) -> list[Set | None]:
+    """The set of every tensor of a part of the point; None stands for no set on all of them."""
+    num_leaves = len(tree_leaves(point, is_leaf=is_numeric))
     if given is None:
-        each.extend([None] * _num_leaves(point, point_name))
-    elif isinstance(given, Set):
-        num_leaves = _num_leaves(point, point_name)
-        if num_leaves > 1:
-            raise ValueError(
-                f"{name} is one set, but {point_name} has {num_leaves} tensors: give a set or "
-                f"None for each, in the form of {point_name}"
-            )
-        each.append(given)
-    elif not isinstance(given, list | tuple | dict):
-        what = f"the class {given.__name__} itself" if isinstance(given, type) else repr(given)
+        return [None] * num_leaves
+    if isinstance(given, Set) and num_leaves == 1:
+        return [given]
+    if not isinstance(given, Set | list | tuple | dict):
         raise TypeError(
             f"{name} must be a set from neada.sets such as Box(0.0, 1.0), None, or a list or dict "
-            f"of them in the form of {point_name}, got {what}"
+            f"of them in the form of the start, got {given!r}"
         )
-    elif (
-        parts is None
-        or isinstance(given, dict) != isinstance(point, dict)
-        or set(given if isinstance(given, dict) else range(len(given))) != set(parts)
-    ):
+    sets, parts = _items(given), _items(point)
+    if isinstance(given, dict) != isinstance(point, dict) or sets.keys() != parts.keys():
         raise ValueError(
-            f"{name} must have the form of {point_name}: a set or None for each of its tensors"
+            f"{name} must have the form of the start, with a set or None for each of its tensors"
         )
-    else:
-        for key, (part_name, part) in parts.items():
-            _read_sets(given[key], part, f"{name}[{key!r}]", part_name, each)
+    found = [_set_of_each(sets[key], part, f"{name}[{key!r}]") for key, part in parts.items()]
+    return [one for part in found for one in part]
 
 
-def _parts(point: Any, name: str) -> dict[Any, tuple[str, Any]] | None:
-    """The parts of a collection with their names; None for what becomes one tensor."""
-    if isinstance(point, dict):
-        items: Any = point.items()
-    elif isinstance(point, tuple) or (isinstance(point, list) and not is_numeric(point)):
-        items = enumerate(point)
-    else:
-        return None
-    return {key: (f"{name}[{key!r}]", part) for key, part in items}
+def _items(collection: Any) -> dict[Any, Any]:
+    """The parts of a collection by key or position; empty for a tensor, a number or a set."""
+    if isinstance(collection, dict):
+        return collection
+    is_collection = isinstance(collection, list | tuple) and not is_numeric(collection)
+    return dict(enumerate(collection)) if is_collection else {}
 
 
-def _num_leaves(point: Any, name: str) -> int:
-    parts = _parts(point, name)
-    return 1 if parts is None else sum(_num_leaves(p, n) for n, p in parts.values())
-
-
-def _typed_parts(point: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The tensors and arrays in a point, with their names."""
-    parts = _parts(point, name)
-    if parts is not None:
-        for part_name, part in parts.values():
-            yield from _typed_parts(part, part_name)
-    elif isinstance(point, Tensor | np.ndarray):
-        yield name, point
-
-
-_Build = Callable[[list[Tensor]], Any]
-
-
-class _Parts(NamedTuple):
-    """What has been read so far."""
-
-    leaves: list[Tensor]
-    names: list[str]
-    kind: Kind
-
-
-def _read(point: Any, name: str, parts: _Parts) -> tuple[_Build, _Build]:
-    collection = _parts(point, name)
-    if collection is not None:
-        read = {key: _read(part, label, parts) for key, (label, part) in collection.items()}
-        return (
-            lambda tensors: _like(point, {key: build(tensors) for key, (build, _) in read.items()}),
-            lambda tensors: _like(point, {key: give(tensors) for key, (_, give) in read.items()}),
-        )
-    if isinstance(point, Tensor):
-        return _leaf(point.detach().clone(), parts, lambda t: t, name)
-    device = parts.kind.device
-    if isinstance(point, np.ndarray):
-        if point.dtype.kind not in "biufc":
-            raise TypeError(f"{name} is an array of {point.dtype}: give it numbers")
-        array = torch.tensor(point.astype(_array_dtype(point)), device=device)
-        return _leaf(array, parts, lambda t: t.cpu().numpy(), name)
-    if isinstance(point, Real):
-        number = torch.tensor(float(point), dtype=torch.float64, device=device)
-        return _leaf(number, parts, Tensor.item, name)
-    if isinstance(point, list):
-        try:
-            array = torch.tensor(point, dtype=torch.float64, device=device)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name} is a list of lists of unequal lengths") from error
-        return _leaf(array, parts, Tensor.tolist, name)
-    raise TypeError(
-        f"{name} is a {type(point).__name__}: give numbers, arrays, tensors, or lists or dicts of "
-        "them"
+def is_numeric(entries: Any) -> bool:
+    """Whether a list, however nested, contains numbers only, and at least one."""
+    return (
+        isinstance(entries, list)
+        and bool(entries)
+        and all(isinstance(entry, Real) or is_numeric(entry) for entry in entries)
     )
 
 
-def _leaf(
-    tensor: Tensor, parts: _Parts, give: Callable[[Tensor], Any], name: str
-) -> tuple[_Build, _Build]:
+def _flatten(point: Any, name: str) -> tuple[list[tuple[str, Any]], TreeSpec]:
+    """The parts of a point with their names, and its structure."""
+    parts, spec = tree_flatten_with_path(point, is_leaf=is_numeric)
+    return [(name + keystr(path), part) for path, part in parts], spec
+
+
+def _read_leaf(part: Any, name: str, kind: Kind) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """A part as a tensor that requires gradients, and the way back."""
+    convert: Callable[[Tensor], Any]
+    if isinstance(part, Tensor):
+        tensor, convert = part.detach().clone(), lambda t: t
+    elif isinstance(part, np.ndarray):
+        if part.dtype.kind not in "biufc":
+            raise TypeError(f"{name} is an array of {part.dtype}: give it numbers")
+        tensor, convert = torch.tensor(part.astype(_array_dtype(part))), lambda t: t.cpu().numpy()
+    elif isinstance(part, Real):
+        tensor, convert = torch.tensor(float(part), dtype=torch.float64), Tensor.item
+    elif is_numeric(part):
+        try:
+            tensor, convert = torch.tensor(part, dtype=torch.float64), Tensor.tolist
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} is a list of lists of unequal lengths") from error
+    else:
+        raise TypeError(
+            f"{name} is a {type(part).__name__}: give numbers, arrays, tensors, or lists or dicts "
+            "of them"
+        )
     if tensor.layout != torch.strided:
         raise TypeError(f"{name} is sparse: give a dense tensor, {name}.to_dense()")
     if tensor.is_complex():
         raise TypeError(f"{name} is complex: optimize its real view, torch.view_as_real")
     own = tensor.dtype if tensor.is_floating_point() else torch.float64
-    place = len(parts.leaves)
-    parts.leaves.append(tensor.to(parts.kind.dtype).requires_grad_())
-    parts.names.append(name)
-    return (
-        lambda tensors: tensors[place],
-        lambda tensors: give(tensors[place].detach().clone().to(own)),
-    )
-
-
-def _like(point: Any, parts: dict[Any, Any]) -> Any:
-    """Parts as a collection of the kind of the point."""
-    if isinstance(point, dict):
-        return parts
-    kind = type(point)
-    return kind(*parts.values()) if hasattr(kind, "_fields") else kind(parts.values())
+    leaf = tensor.to(part.device if isinstance(part, Tensor) else kind.device, kind.dtype)
+    return leaf.requires_grad_(), lambda t: convert(t.detach().clone().to(own))
 
 
 def _array_dtype(array: "np.ndarray[Any, Any]") -> "np.dtype[Any]":
     """The dtype of an array as torch has it: integers and long floats become float64."""
     known = array.dtype.kind == "c" or array.dtype in (np.float16, np.float32, np.float64)
     return array.dtype.newbyteorder("=") if known else np.dtype(np.float64)
-
-
-def is_numeric(entries: list[Any]) -> bool:
-    """Whether a list, however nested, holds numbers only, and at least one."""
-    return bool(entries) and all(
-        isinstance(entry, Real) or (isinstance(entry, list) and is_numeric(entry))
-        for entry in entries
-    )

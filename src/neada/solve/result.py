@@ -19,8 +19,6 @@ __all__ = [
     "MinimizeResult",
     "Multipliers",
     "Status",
-    "plain",
-    "worst",
 ]
 
 
@@ -100,7 +98,7 @@ class MinimaxResult:
         calls_x, calls_y, calls_value: Evaluations of each kind.
         outer_steps, inner_steps: Steps of x and of y.
         history: One entry per outer step.
-        tol: The tolerance that was asked for.
+        tol: The requested tolerance.
     """
 
     x: Any
@@ -150,7 +148,7 @@ class MinimaxResult:
         Above it stands how the solve ended and after how many calls, below it what that means.
 
         Args:
-            tol: Where a tolerance is drawn, if not at the one that was asked for.
+            tol: The tolerance that is drawn; by default the requested one.
             title: A line above that, such as the name of the problem or of the method.
         """
         from neada.plots import history_figure  # upwards, so that solving needs no matplotlib
@@ -200,7 +198,7 @@ class MinimizeResult:
         kkt: Stationarity, violation and complementarity, by a fresh evaluation.
         calls: Gradients of both players of the Lagrangian that were evaluated.
         history: One entry per step of x; the norm of y is that of the constraints.
-        tol: The tolerance that was asked for.
+        tol: The requested tolerance.
 
     Example:
         >>> from neada import minimize
@@ -237,18 +235,6 @@ class MinimizeResult:
             "calls": str(self.calls),
         }
         return _table(rows)
-
-
-def plain(number: Any) -> Any:
-    """A float, or an array with one entry per row."""
-    if isinstance(number, Tensor):
-        return number.item() if number.dim() == 0 else number.detach().cpu().numpy()
-    return number
-
-
-def worst(number: Any) -> float:
-    """The largest of the rows' numbers."""
-    return float(number if isinstance(number, float) else number.max())
 
 
 _WIDTH = 80  # of a message in the table

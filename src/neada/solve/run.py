@@ -1,4 +1,7 @@
-"""A solve: a stepper on its way to a stationary point, watched and judged, each row by itself."""
+"""A solve: steps of a method until every row has converged or failed, and a check of the result.
+
+Numbers about the rows are tensors with one entry per row. Without `rowwise` there is one row.
+"""
 
 import math
 import sys
@@ -8,51 +11,52 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_unflatten
 
 from neada import tensors
 from neada.inner import BudgetExhausted, NoProgress
 from neada.progress import can_be_seen
-from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, maximum, minimum, sqrt, where
+from neada.scalars import Scalar
 from neada.sets import Product, Set, WholeSpace
 from neada.solve.curvature import curves_upwards, free_entries
 from neada.solve.points import Form, unbounded_part
-from neada.solve.result import History, MinimaxResult, Status, plain, worst
-from neada.steppers import StepInfo, Stepper
+from neada.solve.result import History, MinimaxResult, Status
+from neada.steppers import Stepper
 from neada.tensors import NonFiniteGradient
 
 __all__ = ["PATIENCE", "Solve"]
 
-_FAR = 1e12  # the players have run away when they are this many times farther than at the start
-_OUT = 1e6  # trouble this many times farther out than the start is due to running away
-_LOOK_EVERY = 10  # outer steps between two looks at how far out the players are
-_NEAR = 1e3  # norms within this factor of their rounding error show nothing more
+_FAR = 1e12  # the players have diverged if they are this many times farther out than at the start
+_OUT = 1e6  # a failure this many times farther out than the start is due to divergence
+_LOOK_EVERY = 10  # outer steps between two checks of how far out the players are
+_NEAR = 1e3  # norms within this factor of their rounding error are at the limit of the precision
 PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
 
-_SEEN = {
+_STATUS_OF = {
     "stalled": Status.STALLED,
     "curves up": Status.NOT_A_MAXIMUM,
     "runs away": Status.DIVERGED,
     "rounding": Status.TOLERANCE,
 }
-# What a stationary point overrules: the solve got there all the same.
+# A stationary point is a success even if the solve ended in one of these ways.
 _DOUBTS = (Status.BUDGET, Status.STALLED, Status.DIVERGED, Status.NON_FINITE, Status.TOLERANCE)
 
 
 class Solve:
-    """A stepper, the point it has reached, and what was seen on the way.
+    """A stepper, the best point so far, and the state of every row.
 
     Args:
-        fun: f, checked.
+        fun: f.
         x: The player that minimizes.
         y: The player that maximizes.
-        stepper: What moves them.
-        tol: Both norms are wanted this small.
-        noise: As `minimax` takes it.
+        stepper: The method.
+        tol: The tolerance of both norms.
+        noise: The argument of `minimax`.
         seed: Of the noise.
-        remedy: What a user of this method can do when it does not converge, besides what the
-            status says.
+        remedy: What a user of this method can do if it does not converge, in addition to the advice
+            of the status.
         patience: Outer steps without a better point before a deterministic solve has stalled.
-        fail_at_cap: A row whose inner loop ends at its cap has stalled, too.
+        fail_at_cap: Whether a row whose inner loop ends at its cap has stalled, too.
     """
 
     def __init__(
@@ -71,63 +75,32 @@ class Solve:
         self.fun = fun
         self.x = x
         self.y = y
+        self.leaves = x.leaves + y.leaves
         self.stepper = stepper
+        self.rowwise = stepper.rowwise
         self.tol = tol
-        self.noise_std = float(noise) if isinstance(noise, int | float) else 0.0
+        self.noise_std = 0.0 if noise in (None, "own") else float(noise)
         self.stochastic = noise is not None
-        self.generator = torch.Generator(x.leaves[0].device).manual_seed(seed or 0)
+        self.device = self.leaves[0].device
+        self.generator = torch.Generator(self.device).manual_seed(int(seed or 0))
         self.remedy = remedy
         self.patience = patience
         self.fail_at_cap = fail_at_cap
         self.evidence = ""
         self.history = History()
-        self.best = (tensors.clone(x.leaves), tensors.clone(y.leaves))
-        self.best_norm: Scalar = math.inf
-        self.since_best: Any = 0
-        self.start = tensors.clone(x.leaves + y.leaves)
+        num_rows = len(self.leaves[0]) if self.rowwise else 1
+        self.best = self.snapshot()
+        self.best_norm = torch.full((num_rows,), math.inf, dtype=torch.float64, device=self.device)
+        self.since_best = torch.zeros(num_rows, dtype=torch.int64, device=self.device)
+        # Rows that have failed are frozen; how each of them ended.
+        self.failed = torch.zeros(num_rows, dtype=torch.bool, device=self.device)
+        self.ended: list[Status | None] = [None] * num_rows
+        self.start = self.snapshot()
+        self.joint_sets = _joint_sets(self.leaves, stepper.sets("x") + stepper.sets("y"))
         self.start_size = self.reach()
-        # Rows that have failed rest; how each of them ended.
-        self.num_rows = len(x.leaves[0]) if stepper.rowwise else None
-        self.failed: Flag = False
-        self.ended: list[Status | None] = [None] * (self.num_rows or 1)
-        if self.num_rows is not None:
-            self.failed = torch.zeros(self.num_rows, dtype=torch.bool, device=x.leaves[0].device)
-
-    def closure(self) -> Tensor:
-        """The objective at the present point, with the noise that was asked for."""
-        tensors.drop_cached_casts()
-        value = self.fun(self.x.for_fun(), self.y.for_fun())
-        if self.noise_std == 0.0 or not torch.is_grad_enabled():
-            return value
-        for leaf in self.x.leaves + self.y.leaves:
-            xi = torch.empty_like(leaf, requires_grad=False).normal_(generator=self.generator)
-            product = self.noise_std * xi * leaf
-            value = value + (tensors.row_sums(product) if self.stepper.rowwise else product.sum())
-        return value
-
-    def size(self) -> Scalar:
-        """The norm of both players."""
-        leaves = self.x.leaves + self.y.leaves
-        return 1.0 + sqrt(tensors.squared_norm(leaves, self.stepper.rowwise))
-
-    def reach(self) -> Scalar:
-        """How far out the players are, counted only along unbounded directions of their sets."""
-        leaves = self.x.leaves + self.y.leaves
-        point = [leaf.detach() for leaf in leaves]
-        places = {id(leaf): i for i, leaf in enumerate(leaves)}
-        joint: dict[int, tuple[Set, list[int]]] = {}
-        for tensor, home in self.stepper.sets("x") + self.stepper.sets("y"):
-            if home is not None and id(tensor) in places:
-                joint.setdefault(id(home), (home, []))[1].append(places[id(tensor)])
-        for home, members in joint.values():
-            start = [self.start[i] for i in members]
-            step = [point[i] - self.start[i] for i in members]
-            for i, part in zip(members, unbounded_part(home, start, step), strict=True):
-                point[i] = self.start[i] + part
-        return 1.0 + sqrt(tensors.squared_norm(point, self.stepper.rowwise))
 
     def run(self, callback: Any = None, progress: bool = False) -> MinimaxResult:
-        """Step until something says stop; then verify."""
+        """Step until every row has converged or failed; then check the result."""
         status = None
         try:
             while status is None:
@@ -140,105 +113,192 @@ class Solve:
         except BudgetExhausted:
             status = Status.BUDGET
         except NoProgress as reason:
-            status, self.evidence = _SEEN[reason.kind], str(reason)
-            if status in (Status.STALLED, Status.TOLERANCE, Status.DIVERGED):
+            status, self.evidence = _STATUS_OF[reason.kind], str(reason)
+            if status is not Status.NOT_A_MAXIMUM:
                 near = Status.STALLED if status is Status.DIVERGED else status
-                status = near if self.is_near() else Status.DIVERGED
+                status = near if bool(self.is_near().all()) else Status.DIVERGED
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         return self.finish(status)
 
     def one_step(self, callback: Any) -> Status | None:
-        """One outer step, its entry in the history, and what it means."""
-        before = (tensors.clone(self.x.leaves), tensors.clone(self.y.leaves))
+        """One outer step; returns the status of the solve if it is over."""
+        before = self.snapshot()
         info = self.stepper.step(self.closure)
-        norm_x, norm_y = sqrt(info.grad_sq_x), sqrt(info.grad_sq_y)
-        self.record(info, norm_x, norm_y)
-        if self.stepper.outer_steps == 1 and not all_true(minimum(norm_x, norm_y) > 0.0):
-            ignored = self.dependence()
+        value, norm_x, norm_y = self.numbers(info.value, info.grad_sq_x, info.grad_sq_y)
+        self.history.calls.append(self.stepper.counters.total_calls)
+        self.history.value.append(self.plain(value))
+        self.history.grad_norm_x.append(self.plain(norm_x))
+        self.history.grad_norm_y.append(self.plain(norm_y))
+        self.history.inner_steps.append(info.inner_steps)
+        if len(self.history.calls) == 1 and not bool((torch.minimum(norm_x, norm_y) > 0.0).all()):
+            ignored = self.ignored_player()
             if ignored is not None:
                 return ignored
-        after = (tensors.clone(self.x.leaves), tensors.clone(self.y.leaves))
-        place = self.stepper.measured_at
-        point = {"start": before, "middle": (before[0], after[1]), "end": after}[place]
-        norm = where(is_finite(self.number(info.value)), maximum(norm_x, norm_y), math.inf)
-        self.keep_if_better(point, norm)
+        after = self.snapshot()
+        middle = before[: len(self.x.leaves)] + after[len(self.x.leaves) :]
+        point = {"start": before, "middle": middle, "end": after}[self.stepper.measured_at]
+        self.keep_if_better(point, _larger_norm(value, norm_x, norm_y))
         if callback is not None and callback(info):
             return Status.INTERRUPTED
         if self.stochastic:
             return None
         if self.is_done() and self.is_confirmed():
             return Status.CONVERGED
-        if self.stepper.outer_steps % _LOOK_EVERY == 0:
+        if self.stepper.counters.outer_steps % _LOOK_EVERY == 0:
             far = self.reach() > _FAR * self.start_size
-            if any_true(far) and (status := self.fail(far, Status.DIVERGED)):
+            if bool(far.any()) and (status := self.fail(far, Status.DIVERGED)):
                 return status
         stalled = self.since_best > self.patience
         if self.fail_at_cap:
             stalled = stalled | self.stepper.at_cap
-        return self.fail(stalled, Status.STALLED) if any_true(stalled) else None
+        return self.fail(stalled, Status.STALLED) if bool(stalled.any()) else None
+
+    def closure(self) -> Tensor:
+        """The objective at the current point, with the requested noise in its gradients."""
+        tensors.drop_cached_casts()
+        x = tree_unflatten(self.x.leaves, self.x.spec)
+        y = tree_unflatten(self.y.leaves, self.y.spec)
+        value = self.fun(x, y)
+        if self.noise_std == 0.0 or not torch.is_grad_enabled():
+            return value
+        for leaf in self.leaves:
+            xi = torch.empty_like(leaf, requires_grad=False).normal_(generator=self.generator)
+            product = self.noise_std * xi * leaf
+            value = value + (tensors.row_sums(product) if self.rowwise else product.sum())
+        return value
+
+    # Rows.
+
+    def rows(self, number: Scalar) -> Tensor:
+        """A number as a tensor with one entry per row."""
+        return torch.as_tensor(number, dtype=torch.float64, device=self.device).reshape(-1)
+
+    def numbers(
+        self, value: Tensor, grad_sq_x: Scalar, grad_sq_y: Scalar
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The value and both norms of every row."""
+        norm_x, norm_y = (self.rows(sq).clamp_min(0.0).sqrt() for sq in (grad_sq_x, grad_sq_y))
+        return self.rows(value.detach()), norm_x, norm_y
+
+    def plain(self, numbers: Tensor) -> Any:
+        """An array with one entry per row, or a float."""
+        return numbers.cpu().numpy() if self.rowwise else numbers.item()
+
+    def snapshot(self) -> list[Tensor]:
+        """A copy of both players."""
+        return [leaf.detach().clone() for leaf in self.leaves]
+
+    @torch.no_grad()
+    def go_to(self, point: list[Tensor]) -> None:
+        """Move both players to a point."""
+        tensors.copy_(self.leaves, point)
+
+    @torch.no_grad()
+    def copy_rows(self, target: list[Tensor], source: list[Tensor], rows: Tensor) -> None:
+        """Copy some rows of both players."""
+        tensors.blend_(target, source, rows if self.rowwise else bool(rows))
+
+    def norm(self, point: list[Tensor]) -> Tensor:
+        """One plus the norm of a point."""
+        return 1.0 + self.rows(tensors.squared_norm(point, self.rowwise)).sqrt()
+
+    def reach(self) -> Tensor:
+        """How far out the players are, counted only along unbounded directions of their sets."""
+        point = [leaf.detach() for leaf in self.leaves]
+        for home, members in self.joint_sets:
+            start = [self.start[i] for i in members]
+            step = [point[i] - self.start[i] for i in members]
+            for i, part in zip(members, unbounded_part(home, start, step), strict=True):
+                point[i] = self.start[i] + part
+        return self.norm(point)
+
+    def is_near(self) -> Tensor:
+        """Whether the players are so close to the start that a failure is not due to divergence."""
+        return self.reach() <= _OUT * self.start_size
+
+    def is_settled(self) -> Tensor:
+        """Which rows are solved or have failed."""
+        return (self.best_norm <= self.tol) | self.failed
 
     def is_done(self) -> bool:
-        """Whether every row is small enough, or has failed."""
-        return all_true((self.best_norm <= self.tol) | self.failed)
+        """Whether every row is solved or has failed."""
+        return bool(self.is_settled().all())
+
+    def keep_if_better(self, point: list[Tensor], norm: Tensor) -> None:
+        """Keep the point of each row with the smallest larger norm; freeze the rows it solves."""
+        settled = self.is_settled()
+        better = (norm < self.best_norm) & ~settled
+        self.copy_rows(self.best, point, better)
+        self.best_norm = torch.where(better, norm, self.best_norm)
+        self.since_best = torch.where(better | settled, 0, self.since_best + 1)
+        if self.rowwise:
+            self.stepper.freeze(self.is_settled())
+
+    def is_confirmed(self) -> bool:
+        """Whether a new evaluation confirms that the best points are solutions.
+
+        A rule that counts steps ends the inner loop at a y whose mapping has not been evaluated.
+        """
+        here = self.snapshot()
+        self.go_to(self.best)
+        self.measured = self.measure()
+        self.go_to(here)
+        norm = _larger_norm(*self.measured)
+        confirmed = (norm <= self.tol) | self.failed
+        self.best_norm = torch.where(confirmed, self.best_norm, norm)
+        return bool(confirmed.all())
+
+    def measure(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The value and both norms here by a new evaluation, without added noise."""
+        std, self.noise_std = self.noise_std, 0.0
+        try:
+            at_x, at_y = self.stepper.evaluate(self.closure, within_budget=False)
+        except FloatingPointError:
+            nan = torch.full_like(self.best_norm, math.nan)
+            return nan, nan, nan
+        finally:
+            self.noise_std = std
+        return self.numbers(at_x.value, at_x.mapping_sq, at_y.mapping_sq)
 
     # Failures.
 
-    def fail(self, rows: Flag, status: Status) -> Status | None:
-        """Rows end with a status and rest; returns the status of the solve if none is left.
-
-        Args:
-            rows: Which; True for all.
-            status: How.
-        """
-        within = self.reach() <= _OUT * self.start_size
-        if not isinstance(rows, Tensor) or not isinstance(self.failed, Tensor):
+    def fail(self, rows: Tensor, status: Status) -> Status | None:
+        """End some rows with a status; returns the status of the solve if no row is left."""
+        near = self.is_near()
+        if not self.rowwise:
             if status is Status.STALLED:
                 self.evidence = f"no better point in {self.patience} steps"
-            return status if all_true(within) else Status.DIVERGED
-        rows = rows & ~self.failed & ~torch.as_tensor(self.best_norm <= self.tol)
-        near = self.by_row(within)
+            return status if bool(near) else Status.DIVERGED
+        rows = rows & ~self.is_settled()
         for i in rows.nonzero().flatten().tolist():
             self.ended[i] = status if near[i] else Status.DIVERGED
         self.failed = self.failed | rows
-        with torch.no_grad():
-            for form, kept in zip((self.x, self.y), self.best, strict=True):
-                tensors.blend_(form.leaves, kept, rows)
-        self.let_rest()
+        self.copy_rows(self.leaves, self.best, rows)
+        self.stepper.freeze(self.is_settled())
         return Status.CONVERGED if self.is_done() and self.is_confirmed() else None
 
-    def is_near(self) -> bool:
-        """Whether the players are not so far out that any trouble is due to that."""
-        return all_true(self.reach() <= _OUT * self.start_size)
-
-    def rows_not_finite(self, error: FloatingPointError) -> Flag:
-        """Where the gradients that were evaluated last, or the values here, are not finite."""
-        if not isinstance(self.failed, Tensor):
-            return True
+    def rows_not_finite(self, error: FloatingPointError) -> Tensor:
+        """The rows whose last gradients, or values here, are NaN or Inf; all if none is."""
         if isinstance(error, NonFiniteGradient) and error.rows is not None:
             return error.rows
         bad = torch.zeros_like(self.failed)
-        for leaf in self.x.leaves + self.y.leaves:
-            for tensor in (leaf.detach(), leaf.grad):
+        if self.rowwise:
+            for tensor in [*self.leaves, *(leaf.grad for leaf in self.leaves)]:
                 if tensor is not None:
-                    bad |= ~tensor.reshape(len(bad), -1).square().sum(1).isfinite()
-        bad = bad & ~self.failed
-        if not any_true(bad):
-            self.stepper.counters.calls_value += 1
-            with torch.no_grad():
-                bad = ~self.closure().isfinite() & ~self.failed
-        return bad if any_true(bad) else torch.ones_like(bad)
+                    finite = tensor.detach().reshape(len(bad), -1).square().sum(1).isfinite()
+                    bad |= ~finite & ~self.failed
+            if not bool(bad.any()):
+                self.stepper.counters.calls_value += 1
+                with torch.no_grad():
+                    bad = ~self.closure().isfinite() & ~self.failed
+        return bad if bool(bad.any()) else torch.ones_like(bad)
 
-    def let_rest(self) -> None:
-        """Rows that are solved or have failed take no part any more."""
-        if isinstance(self.failed, Tensor):
-            self.stepper.rest(self.failed | (self.best_norm <= self.tol))
-
-    def dependence(self) -> Status | None:
-        """Whether f depends on both players at all; asked when a first gradient is zero."""
+    def ignored_player(self) -> Status | None:
+        """Which player f does not depend on, if any; checked when the first gradient is zero."""
         value = self.closure()
-        self.stepper.counters.count("x")
-        self.stepper.counters.count("y")
+        self.stepper.counters.calls_x += 1
+        self.stepper.counters.calls_y += 1
         for form, status in ((self.x, Status.IGNORES_X), (self.y, Status.IGNORES_Y)):
             grads = torch.autograd.grad(
                 value.sum(), form.leaves, retain_graph=True, allow_unused=True
@@ -247,149 +307,77 @@ class Solve:
                 return status
         return None
 
-    # What was seen.
-
-    def record(self, info: StepInfo, norm_x: Scalar, norm_y: Scalar) -> None:
-        """One entry of the history."""
-        entries = self.history
-        entries.calls.append(self.stepper.total_calls)
-        entries.value.append(plain(info.value))
-        entries.grad_norm_x.append(plain(norm_x))
-        entries.grad_norm_y.append(plain(norm_y))
-        entries.inner_steps.append(info.inner_steps)
-
-    def keep_if_better(self, point: tuple[list[Tensor], list[Tensor]], norm: Scalar) -> None:
-        """Remember the point with the smallest larger norm; each row by itself."""
-        # A row that rests is not overwritten by a later point.
-        settled = (self.best_norm <= self.tol) | self.failed
-        better: Flag = norm < self.best_norm
-        if isinstance(better, Tensor):
-            better = better & ~settled
-        for kept, new in zip(self.best, point, strict=True):
-            tensors.blend_(kept, new, better)
-        self.best_norm = where(better, norm, self.best_norm)
-        self.since_best = where(better | settled, 0, self.since_best + 1)
-        self.let_rest()
-
-    def is_confirmed(self) -> bool:
-        """Whether a fresh evaluation at the best point agrees that it is a solution.
-
-        A rule that counts steps ends the inner loop at a y whose mapping nobody has seen yet.
-        """
-        here = (tensors.clone(self.x.leaves), tensors.clone(self.y.leaves))
-        self.go_to(self.best)
-        self.measured = self.measure()
-        self.go_to(here)
-        norm = self.larger_norm()
-        confirmed = (norm <= self.tol) | self.failed
-        self.best_norm = where(confirmed, self.best_norm, norm)
-        return all_true(confirmed)
-
-    @torch.no_grad()
-    def go_to(self, point: tuple[list[Tensor], list[Tensor]]) -> None:
-        """Put both players at a point."""
-        for form, place in zip((self.x, self.y), point, strict=True):
-            tensors.copy_(form.leaves, place)
-
     def show_progress(self) -> None:
         """One line on the terminal."""
         h = self.history
         if h.calls:
-            norm_x, norm_y = worst(h.grad_norm_x[-1]), worst(h.grad_norm_y[-1])
+            norm_x, norm_y = np.max(h.grad_norm_x[-1]), np.max(h.grad_norm_y[-1])
             sys.stderr.write(f"\r{h.calls[-1]} calls, |x| {norm_x:.2e}, |y| {norm_y:.2e}  ")
 
     # The end.
 
     def finish(self, status: Status) -> MinimaxResult:
-        """Go to the point that is returned, measure it afresh, and judge."""
+        """Move to the point that is returned, evaluate it, and determine the status of each row."""
         if not self.stochastic:
             self.go_to(self.best)
         if status is not Status.CONVERGED:
             self.measured = self.measure()
         value, norm_x, norm_y = self.measured
-        norm = self.larger_norm()
+        norm = _larger_norm(value, norm_x, norm_y)
         small = norm <= self.tol
-        no_maximum = self.y_is_no_maximum() if any_true(small) else False
-        flags = (is_finite(value), small, self.is_at_precision(norm), no_maximum)
-        seen = list(zip(*(self.by_row(flag) for flag in flags), strict=True))
+        no_maximum = self.y_is_no_maximum() if bool(small.any()) else torch.zeros_like(small)
+        flags = torch.stack([value.isfinite(), small, self.is_at_precision(norm), no_maximum], 1)
         verdicts = [
-            _verdict(ended or status, *of_row)
-            for ended, of_row in zip(self.ended, seen, strict=True)
+            _verdict(ended or status, *row)
+            for ended, row in zip(self.ended, flags.tolist(), strict=True)
         ]
         success = [
-            verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and of_row[1])
-            for verdict, of_row in zip(verdicts, seen, strict=True)
+            verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and is_small)
+            for verdict, is_small in zip(verdicts, small.tolist(), strict=True)
         ]
-        advice = {verdict: verdict.value + self.advice(verdict) for verdict in set(verdicts)}
-        sentences = [advice[verdict] for verdict in verdicts]
-        stepper = self.stepper
-        one = self.num_rows is None
+        messages = [verdict.value + self.advice(verdict) for verdict in verdicts]
+        counters = self.stepper.counters
         return MinimaxResult(
             self.x.give_back(self.x.leaves),
             self.y.give_back(self.y.leaves),
-            plain(value),
-            success[0] if one else np.array(success),
-            verdicts[0] if one else np.array(verdicts, dtype=object),
-            sentences[0] if one else sentences,
-            plain(norm_x),
-            plain(norm_y),
-            stepper.calls_x,
-            stepper.calls_y,
-            stepper.calls_value,
-            stepper.outer_steps,
-            stepper.inner_steps,
+            self.plain(value),
+            np.array(success) if self.rowwise else success[0],
+            np.array(verdicts, dtype=object) if self.rowwise else verdicts[0],
+            messages if self.rowwise else messages[0],
+            self.plain(norm_x),
+            self.plain(norm_y),
+            counters.calls_x,
+            counters.calls_y,
+            counters.calls_value,
+            counters.outer_steps,
+            counters.inner_steps,
             self.history,
             self.tol,
         )
 
-    def measure(self) -> tuple[Any, Scalar, Scalar]:
-        """The value and both norms here, without noise of ours, by a fresh evaluation."""
-        std, self.noise_std = self.noise_std, 0.0
-        try:
-            at_x, at_y = self.stepper.evaluate(self.closure, within_budget=False)
-        except FloatingPointError:
-            nan = math.nan if self.num_rows is None else torch.full((self.num_rows,), math.nan)
-            return nan, nan, nan
-        finally:
-            self.noise_std = std
-        return self.number(at_x.value), sqrt(at_x.mapping_sq), sqrt(at_y.mapping_sq)
+    def is_at_precision(self, norm: Tensor) -> Tensor:
+        """Whether the norms, but not the tolerance, are at the limit of the precision here."""
+        eps = torch.finfo(self.leaves[0].dtype).eps
+        floor = 10.0 * eps * self.norm([leaf.detach() for leaf in self.leaves])
+        return (floor > self.tol) & (norm <= _NEAR * floor) & self.is_near()
 
-    def number(self, value: Tensor) -> Scalar:
-        """A value of f as a number, or one per row."""
-        return value if self.stepper.rowwise else value.item()
-
-    def by_row(self, flag: Flag) -> list[bool]:
-        """A flag of every row; a list of one without rows."""
-        return flag.tolist() if isinstance(flag, Tensor) else [flag] * len(self.ended)
-
-    def larger_norm(self) -> Scalar:
-        """The larger norm of the last measurement; infinite where f is not."""
-        value, norm_x, norm_y = self.measured
-        return where(is_finite(value), maximum(norm_x, norm_y), math.inf)
-
-    def is_at_precision(self, norm: Scalar) -> Flag:
-        """Whether the tolerance is below what gradients can show here, and the norms are not."""
-        floor = 10.0 * torch.finfo(self.x.leaves[0].dtype).eps * self.size()
-        near = self.reach() <= _OUT * self.start_size
-        return (floor > self.tol) & (norm <= _NEAR * floor) & near
-
-    def y_is_no_maximum(self) -> Flag:
-        """Whether f curves upwards in y at the answer, along the entries that are free to move."""
-        rowwise = self.stepper.rowwise
+    def y_is_no_maximum(self) -> Tensor:
+        """Whether f curves upwards in y at the result, along the entries that are free to move."""
+        num_rows = len(self.failed)
         masks = [
-            free_entries(tensor, home, rowwise)
+            free_entries(tensor, home, num_rows)
             for tensor, home in _each_home(self.stepper.sets("y"))
         ]
         if not any(bool(mask.any()) for mask in masks):
-            return False
-        return curves_upwards(self.closure(), self.y.leaves, masks, rowwise)
+            return torch.zeros_like(self.failed)
+        return curves_upwards(self.closure().reshape(-1), self.y.leaves, masks)
 
     def advice(self, status: Status) -> str:
-        """What may help with the method that ran, where the status alone does not say it."""
+        """What may help with this method, in addition to the advice of the status."""
         words = ""
         if self.evidence and status in (Status.STALLED, Status.DIVERGED):
             words = f" (seen: {self.evidence})"
-        if status is Status.TOLERANCE and self.x.leaves[0].dtype != torch.float64:
+        if status is Status.TOLERANCE and self.leaves[0].dtype != torch.float64:
             words += "; or use float64"
         if status in (Status.STALLED, Status.DIVERGED) and self.remedy:
             words += f"; {self.remedy}"
@@ -405,10 +393,15 @@ class Solve:
         return words
 
 
+def _larger_norm(value: Tensor, norm_x: Tensor, norm_y: Tensor) -> Tensor:
+    """The larger norm of every row; infinite where f is NaN or Inf."""
+    return torch.where(value.isfinite(), torch.maximum(norm_x, norm_y), math.inf)
+
+
 def _verdict(
     ended: Status, finite: bool, small: bool, at_precision: bool, no_maximum: bool
 ) -> Status:
-    """The status of one problem, by how it ended and what its answer looks like."""
+    """The status of one row, from how it ended and what its point looks like."""
     if ended in _DOUBTS and not finite:
         return Status.NON_FINITE
     if ended in _DOUBTS and small:
@@ -420,10 +413,22 @@ def _verdict(
     return ended
 
 
+def _joint_sets(
+    leaves: list[Tensor], homes: list[tuple[Tensor, Set | None]]
+) -> list[tuple[Set, list[int]]]:
+    """The sets, each with the positions of its tensors among the leaves."""
+    places = {id(leaf): i for i, leaf in enumerate(leaves)}
+    joint: dict[int, tuple[Set, list[int]]] = {}
+    for tensor, home in homes:
+        if home is not None and id(tensor) in places:
+            joint.setdefault(id(home), (home, []))[1].append(places[id(tensor)])
+    return list(joint.values())
+
+
 def _each_home(
     players: list[tuple[Tensor, Set | None]],
 ) -> Iterator[tuple[Tensor, Set | None]]:
-    """Tensors with the sets they live in, where a product of sets is taken apart."""
+    """Tensors with their sets, where a product of sets is split into its factors."""
     places: dict[int, int] = {}
     for tensor, home in players:
         if isinstance(home, Product):

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from neada import tensors
 from neada.checks import check_number
-from neada.inner import Player
 from neada.scalars import Scalar, sqrt
-from neada.steppers.base import Closure, Evaluation, Sets, Step
+from neada.steppers.base import PLAYERS, Closure, Evaluation, Sets, Step
 from neada.steppers.direct import DirectStepper
 
 __all__ = ["AdaGDA", "VRAdaGDA"]
@@ -65,8 +64,7 @@ class _MomentumGDA(DirectStepper):
         self._go(share)
         at_x, at_y = self._look_again(closure, weight)
         self._memory["num_steps"] = count
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        return self._both_moved(at_x, at_y)
 
     def _evaluate_pair(self, closure: Closure) -> tuple[Evaluation, Evaluation]:
         """Both gradients here; they scale the next step."""
@@ -84,12 +82,11 @@ class _MomentumGDA(DirectStepper):
         scales = torch._foreach_sqrt(self._memory["x_squares"])
         torch._foreach_add_(scales, self.rho)
         direction = list(torch._foreach_div(self._memory["x_estimate"], scales))
-        self._put("x", self._start["x"], direction, -self.lr_x)
+        self._put("x", direction, -self.lr_x)
         step_y = self.lr_y / (self._memory["y_size"] + self.rho)
-        self._put("y", self._start["y"], self._memory["y_estimate"], step_y)
-        players: tuple[Player, Player] = ("x", "y")
+        self._put("y", self._memory["y_estimate"], step_y)
         with torch.no_grad():
-            for player in players:
+            for player in PLAYERS:
                 params = self._players[player]
                 target = tensors.clone(params)
                 tensors.copy_(params, self._start[player])
@@ -123,8 +120,8 @@ class AdaGDA(_MomentumGDA):
         m: Delays its decay.
         c_x: Weight of the x momentum.
         c_y: Weight of the y momentum.
-        x_set: Where x lives; with its diagonal scaling a heuristic except for boxes.
-        y_set: Where y lives.
+        x_set: Constraint set of x; with the diagonal scaling a heuristic except for boxes.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -134,8 +131,7 @@ class AdaGDA(_MomentumGDA):
 
     def _look_again(self, closure: Closure, weight: float) -> tuple[Evaluation, Evaluation]:
         evaluations = self._evaluate_pair(closure)
-        players: tuple[Player, Player] = ("x", "y")
-        for player in players:
+        for player in PLAYERS:
             mix = min(self.c[player] * weight, 1.0)
             tensors.interpolate_(self._memory[f"{player}_estimate"], self._grads(player), mix)
         return evaluations
@@ -166,8 +162,8 @@ class VRAdaGDA(_MomentumGDA):
         m: Delays its decay.
         c_x: Weight of the x momentum.
         c_y: Weight of the y momentum.
-        x_set: Where x lives; with its diagonal scaling a heuristic except for boxes.
-        y_set: Where y lives.
+        x_set: Constraint set of x; with the diagonal scaling a heuristic except for boxes.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -176,18 +172,13 @@ class VRAdaGDA(_MomentumGDA):
         return share, share * share
 
     def _look_again(self, closure: Closure, weight: float) -> tuple[Evaluation, Evaluation]:
-        end = {"x": self._points("x"), "y": self._points("y")}
-        players: tuple[Player, Player] = ("x", "y")
-        with torch.no_grad():
-            for player in players:
-                tensors.copy_(self._players[player], self._start[player])
+        end = {player: self._points(player) for player in PLAYERS}
+        self._go_to(self._start)
         self.evaluate(closure)
-        before = {player: self._gradients(player) for player in players}
-        with torch.no_grad():
-            for player in players:
-                tensors.copy_(self._players[player], end[player])
+        before = {player: self._gradients(player) for player in PLAYERS}
+        self._go_to(end)
         evaluations = self._evaluate_pair(closure)
-        for player in players:
+        for player in PLAYERS:
             keep = 1.0 - min(self.c[player] * weight, 1.0)
             estimate = self._memory[f"{player}_estimate"]
             tensors.add_scaled_(estimate, before[player], -1.0)

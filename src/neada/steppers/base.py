@@ -1,8 +1,9 @@
-"""What all min-max algorithms share: one verb, exact counters, complete state."""
+"""The base class of min-max algorithms: `step(closure)`, counters and state."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
 
 import torch
@@ -14,13 +15,14 @@ from neada.inner import Counted, Counters, Player, backward
 from neada.scalars import Flag, Scalar, any_true, negate, where
 from neada.sets import Set
 
-__all__ = ["Closure", "Evaluation", "StepInfo", "Stepper"]
+__all__ = ["PLAYERS", "Closure", "Evaluation", "Sets", "Step", "StepInfo", "Stepper"]
 
 
 Closure = Callable[[], Tensor]
 Step = tuple[Tensor, Scalar, Scalar, str]
-"""The value, both squared norms, and why an inner loop stopped."""
+"""The value, both squared norms, and why the inner loop stopped."""
 Groups = Sequence[tuple[Sequence[Tensor], Set | None]]
+PLAYERS: tuple[Player, Player] = ("x", "y")
 
 
 class Sets(TypedDict, total=False):
@@ -35,7 +37,7 @@ class StepInfo(NamedTuple):
     """What one step of a stepper saw and spent.
 
     Attributes:
-        value: f at the last point where a gradient was taken, one per row if there are rows.
+        value: f at the last point where a gradient was evaluated, one per row if there are rows.
         grad_sq_x: The squared norm of the last x gradient; of its gradient mapping, if x has a set.
         grad_sq_y: The squared norm of the last y gradient; of its gradient mapping, if y has a set.
         calls_x: x gradients evaluated in this step.
@@ -56,22 +58,29 @@ class StepInfo(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """A gradient of one player, which is in `.grad`, and what is known about it."""
+    """What is known about a gradient of one player, which is in `.grad`.
+
+    Attributes:
+        value: f at this point, averaged over the ranks.
+        grad_sq: The squared norm of the gradient.
+        mapping_sq: The squared norm of the gradient mapping.
+        graph: f with its graph.
+    """
 
     value: Tensor
     grad_sq: Scalar
     mapping_sq: Scalar
+    graph: Tensor
 
 
 class Stepper(Counted, ABC):
-    """A min-max algorithm for a player x that descends and a player y that ascends.
+    """A min-max algorithm for a player x that minimizes and a player y that maximizes.
 
-    `step(closure)` is the one verb: the closure returns f(x, y) with its graph, on whatever
-    sample it likes. Gradients are taken for one player at a time where the algorithm allows it,
-    and always through one method, so that the counters are right by construction.
+    A subclass implements `_step`. It evaluates gradients with `evaluate`, `_gradient` or `_call`,
+    which count them.
 
     Attributes:
-        max_calls: Gradients and values that may be evaluated in all; None for no limit.
+        max_calls: Gradients and values that may be evaluated in total; None for no limit.
         grad_scaler: A `torch.amp.GradScaler` whose scale protects half-precision gradients; they
             are unscaled before they are used. An overflow raises `NonFiniteGradient`, with x
             unchanged: lower the scale with `grad_scaler.update(...)` and step again.
@@ -79,23 +88,18 @@ class Stepper(Counted, ABC):
         samples_x, samples_y: The same times the batch size.
         outer_steps, inner_steps: Steps of x and of y so far.
         counters: All of these; two steppers may share one.
-        row_calls: With `rowwise`, the calls that each row has paid for; rows at rest pay nothing.
+        row_calls: With `rowwise`, the calls of each row; frozen rows have none.
     """
 
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "start"
-    """Where the norms of `StepInfo` belong: to both players before the step, to the x before and
-    the y after it ("middle"), or to both players after it."""
+    """The point of the norms of `StepInfo`: both players before the step, x before and y after it
+    ("middle"), or both players after it."""
     max_inner_steps: int | None = None
-    """The cap of the inner loop, where there is one."""
+    """The cap of the inner loop, if there is one."""
     at_cap: Flag = False
     """Whether the last inner loop ended at its cap; one flag per row if there are rows."""
 
-    def __init__(
-        self,
-        x_groups: Groups,
-        y_groups: Groups,
-        rowwise: bool,
-    ) -> None:
+    def __init__(self, x_groups: Groups, y_groups: Groups, rowwise: bool) -> None:
         check_flags(rowwise=rowwise)
         self._groups: dict[str, Groups] = {}
         self._players: dict[str, list[Tensor]] = {}
@@ -104,11 +108,11 @@ class Stepper(Counted, ABC):
         self._take_groups("y", y_groups)
         self.rowwise = rowwise
         self._sharded = parallel.any_shard(self._players["x"] + self._players["y"])
+        self._on_ranks = parallel.is_active()
         for name, params in self._players.items():
             if not params:
                 raise ValueError(f"the {name} player has no parameters")
-        both = {id(p) for p in self._players["x"]} & {id(p) for p in self._players["y"]}
-        if both:
+        if {id(p) for p in self._players["x"]} & {id(p) for p in self._players["y"]}:
             raise ValueError(
                 "x and y share a parameter: every tensor belongs to one player, the one that "
                 "minimizes or the one that maximizes"
@@ -116,7 +120,7 @@ class Stepper(Counted, ABC):
         self.counters = Counters()
         self.grad_scaler: torch.amp.GradScaler | None = None
         self._batch_size = 1
-        self._resting: Tensor | None = None
+        self._frozen: Tensor | None = None
         first = self._players["x"][0]
         num_rows = len(first) if rowwise else 0
         self.row_calls = torch.zeros(num_rows, dtype=torch.int64, device=first.device)
@@ -128,7 +132,7 @@ class Stepper(Counted, ABC):
         Args:
             closure: Evaluates f(x, y) and returns it with its graph; one value per row with
                 rowwise players.
-            batch_size: How many samples one call of the closure looks at, for the counters.
+            batch_size: The number of samples in one call of the closure, for the counters.
 
         Returns:
             What the step saw and spent.
@@ -141,7 +145,8 @@ class Stepper(Counted, ABC):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._batch_size = batch_size
-        counters, counts = self.counters, vars(self.counters).copy()
+        self._on_ranks = parallel.is_active()
+        counters, before = self.counters, vars(self.counters).copy()
         try:
             value, grad_sq_x, grad_sq_y, reason = self._step(closure)
         finally:
@@ -151,21 +156,21 @@ class Stepper(Counted, ABC):
             value,
             grad_sq_x,
             grad_sq_y,
-            counters.calls_x - counts["calls_x"],
-            counters.calls_y - counts["calls_y"],
-            counters.calls_value - counts["calls_value"],
-            counters.inner_steps - counts["inner_steps"],
+            counters.calls_x - before["calls_x"],
+            counters.calls_y - before["calls_y"],
+            counters.calls_value - before["calls_value"],
+            counters.inner_steps - before["inner_steps"],
             reason,
         )
 
     @abstractmethod
     def _step(self, closure: Closure) -> Step:
-        """One step; returns the value, both squared norms, and why an inner loop stopped."""
+        """One step of the algorithm: the value, both squared norms, why the inner loop stopped."""
 
     def evaluate(
         self, closure: Closure, *, within_budget: bool = True
     ) -> tuple[Evaluation, Evaluation]:
-        """Evaluate both players' gradients, which are then in `.grad`, by one pass; counts two.
+        """Evaluate the gradients of both players by one backward pass; counts two calls.
 
         Args:
             closure: Evaluates f(x, y) and returns it with its graph.
@@ -174,30 +179,25 @@ class Stepper(Counted, ABC):
         Returns:
             What is known about the gradient of x, and about that of y.
         """
-        if within_budget:
-            self.counters.check_budget(2)
-        value = self._evaluate(closure)
-        self._fill_gradients(value, self._players["x"] + self._players["y"])
-        self._count("x")
-        self._count("y")
-        value = self._averaged(value, "xy")
-        return self._measure(value, "x"), self._measure(value, "y")
+        graph = self._call(closure, "xy", within_budget)
+        value = self._fill_gradients(graph, self._players["x"] + self._players["y"])
+        return self._measure(value, graph, "x"), self._measure(value, graph, "y")
 
     def sets(self, player: Player) -> list[tuple[Tensor, Set | None]]:
-        """The tensors of a player, each with the set that it lives in (perhaps with others)."""
+        """The tensors of a player with their sets; a set may be joint over several tensors."""
         return [(p, constraint) for params, constraint in self._groups[player] for p in params]
 
-    def rest(self, rows: Tensor | None) -> None:
-        """Let some rows take no step and pay nothing from now on, where the algorithm can.
+    def freeze(self, rows: Tensor | None) -> None:
+        """Freeze rows: they no longer move, and no calls are counted for them.
 
         Args:
-            rows: One flag per row, true for those that rest; None for none.
+            rows: One flag per row; None for no row.
         """
-        self._resting = rows
+        self._frozen = rows
         self._paying = torch.ones_like(self._paying) if rows is None else ~rows
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, bit for bit."""
+        """The complete state; resuming from it is bit for bit."""
         return {
             "class": type(self).__name__,
             "counters": self.counters.state_dict(),
@@ -205,10 +205,10 @@ class Stepper(Counted, ABC):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state.
+        """Resume from a saved state.
 
         Raises:
-            ValueError: The state is of another algorithm.
+            ValueError: Another algorithm saved the state, or the number of rows differs.
         """
         check_origin(self, state_dict)
         if state_dict["row_calls"].shape != self.row_calls.shape:
@@ -219,7 +219,7 @@ class Stepper(Counted, ABC):
         self.counters.load_state_dict(state_dict["counters"])
         self.row_calls.copy_(state_dict["row_calls"])
 
-    # What the algorithms use.
+    # For subclasses.
 
     def _take_groups(self, player: Player, groups: Groups) -> None:
         """Make the tensors of these groups a player."""
@@ -227,104 +227,100 @@ class Stepper(Counted, ABC):
         self._players[player] = [p for params, _ in groups for p in params]
         self._has_set[player] = any(constraint is not None for _, constraint in groups)
 
-    def _evaluate(self, closure: Closure) -> Tensor:
-        """The value of the closure, checked, with its graph."""
+    def _call(self, closure: Closure, players: str, within_budget: bool = True) -> Tensor:
+        """Evaluate f with its graph; counted as one gradient of each of these players."""
+        if within_budget:
+            self.counters.check_budget(len(players))
         tensors.drop_cached_casts()
-        return self._checked(closure())
-
-    def _averaged(self, value: Tensor, players: str) -> Tensor:
-        """The mean of a value over the ranks; the gradients of the players are averaged too."""
-        value = value.detach()
-        if parallel.is_active():
-            value = value.clone()
-            params = [param for player in players for param in self._players[player]]
-            parallel.average_gradients_(params, value)
-        return value
-
-    def _checked(self, value: Tensor) -> Tensor:
+        value = closure()
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"f(x, y) must be a tensor computed with torch, not {type(value).__name__}"
             )
-        rows = len(self._players["x"][0]) if self.rowwise else None
-        if rows is None and value.numel() != 1:
+        if not self.rowwise and value.numel() != 1:
             raise ValueError(
                 f"f(x, y) must be one number, but has shape {tuple(value.shape)}: take the mean or "
                 "the sum, or use rowwise=True"
             )
-        if rows is not None and value.shape != (rows,):
+        if self.rowwise and value.shape != self.row_calls.shape:
             raise ValueError(
-                f"with rowwise=True f(x, y) must be one number per row, shape ({rows},), but has "
-                f"shape {tuple(value.shape)}"
+                "with rowwise=True f(x, y) must be one number per row, shape "
+                f"{tuple(self.row_calls.shape)}, but has shape {tuple(value.shape)}"
             )
         if not value.requires_grad:
             raise ValueError(
                 "f(x, y) depends on neither player: compute it with torch from both, without "
                 "detach, item or numpy"
             )
+        self._count(players)
         return value
 
-    def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
-        """Evaluate, and leave the gradient of one player in `.grad`."""
-        self.counters.check_budget()
-        value = self._evaluate(closure)
-        return self._backward(value, player, keep_graph)
+    def _count(self, players: str) -> None:
+        """Count one gradient of each of these players."""
+        counters = self.counters
+        counters.calls_x += "x" in players
+        counters.calls_y += "y" in players
+        counters.samples_x += self._batch_size * ("x" in players)
+        counters.samples_y += self._batch_size * ("y" in players)
+        if self.rowwise:
+            self.row_calls += len(players) * self._paying
 
-    def _backward(self, value: Tensor, player: Player, keep_graph: bool = False) -> Evaluation:
-        self._fill_gradients(value, self._players[player], keep_graph)
-        self._count(player)
-        return self._measure(self._averaged(value, player), player)
+    def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
+        """Evaluate f, and leave the gradient of one player in `.grad`."""
+        return self._backward(self._call(closure, player), player, keep_graph)
+
+    def _backward(self, graph: Tensor, player: Player, keep_graph: bool = False) -> Evaluation:
+        """Leave the gradient of one player in `.grad`."""
+        value = self._fill_gradients(graph, self._players[player], keep_graph)
+        return self._measure(value, graph, player)
 
     def _fill_gradients(
-        self, value: Tensor, params: list[Tensor], keep_graph: bool = False
-    ) -> None:
-        """Backward for some tensors only; frozen ones keep no gradient."""
+        self, graph: Tensor, params: list[Tensor], keep_graph: bool = False
+    ) -> Tensor:
+        """Backward for these tensors only; returns the value. Both are averaged over the ranks."""
         for param in params:
             param.grad = None
         inputs = [param for param in params if param.requires_grad]
         if not inputs:
             raise ValueError("a player has no tensor that requires a gradient: unfreeze one")
-        total = value if value.dim() == 0 else value.sum()
+        total = graph if graph.dim() == 0 else graph.sum()
         sharded = self._sharded and parallel.any_shard(inputs)
         backward(total, inputs, self.grad_scaler, keep_graph, sharded)
+        value = graph.detach()
+        if self._on_ranks:
+            value = value.clone()
+            parallel.average_gradients_(params, value)
+        return value
 
-    def _count(self, player: Player) -> None:
-        self.counters.count(player, self._batch_size)
-        if self.rowwise:
-            self.row_calls += self._paying
-
-    def _measure(self, value: Tensor, player: Player) -> Evaluation:
+    def _measure(self, value: Tensor, graph: Tensor, player: Player) -> Evaluation:
         """Check value and gradient, and compute the norms of the gradient and of its mapping."""
         grad_sq = self._norm(self._grads(player))
         largest = torch.finfo(self._players[player][0].dtype).max
         found = value.isfinite() & (grad_sq <= largest)
         finite: Flag = found if self.rowwise else bool(found)
         if not bool(found.all()):
-            self._rest_not_finite(player, value, negate(finite))
+            self._clear_non_finite(player, value, negate(finite))
         if not self._has_set[player]:
-            return Evaluation(value, grad_sq, grad_sq)
+            return Evaluation(value, grad_sq, grad_sq, graph)
         ascent = 1.0 if player == "y" else -1.0
+        directions = iter([ascent * gradient for gradient in self._grads(player)])
         mapping: list[Tensor] = []
         for params, constraint in self._groups[player]:
-            direction = [ascent * _grad_of(p) for p in params]
-            if constraint is None:
-                mapping += direction
-            else:
-                mapping += constraint.gradient_mapping(list(params), direction)
-        return Evaluation(value, grad_sq, where(finite, self._norm(mapping), math.nan))
+            direction = list(islice(directions, len(params)))
+            if constraint is not None:
+                direction = constraint.gradient_mapping(list(params), direction)
+            mapping += direction
+        mapping_sq = where(finite, self._norm(mapping), math.nan)
+        return Evaluation(value, grad_sq, mapping_sq, graph)
 
-    def _rest_not_finite(self, player: Player, value: Tensor, bad: Flag) -> None:
+    def _clear_non_finite(self, player: Player, value: Tensor, bad: Flag) -> None:
         """Raise, unless only frozen rows are affected: their gradients become zero."""
         grads = [p.grad for p in self._players[player]]
-        if self._resting is None or any_true(bad & ~self._resting):
+        if self._frozen is None or any_true(bad & ~self._frozen):
             tensors.raise_non_finite(grads, value, bad)
         for gradient in grads:
             if gradient is not None:
                 gradient[bad] = 0.0
-
-    def _finite_at_rest(self, value: Tensor, resting: Tensor | None) -> Tensor:
-        """Values, with zeros for rows at rest where f is not defined."""
-        return value if resting is None else torch.where(resting & ~value.isfinite(), 0.0, value)
 
     def _norm(self, direction: list[Tensor]) -> Scalar:
         if self._sharded and parallel.any_shard(direction):
@@ -335,30 +331,7 @@ class Stepper(Counted, ABC):
         params = self._players[player]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
 
-    def _value_closure(self, closure: Closure, player: Player) -> Closure:
-        """The closure for an optimizer that tries points: evaluations only, and counted.
-
-        A row pays for a trial only if it has moved since the one before: the others have found
-        their step and wait.
-        """
-        params = self._players[player]
-        before = tensors.clone(params) if self.rowwise else []
-
-        def evaluate() -> Tensor:
-            self.counters.check_budget()
-            self.counters.calls_value += 1
-            if self.rowwise:
-                apart = tensors.squared_distance(params, before, rowwise=True)
-                self.row_calls += self._paying & (apart != 0.0)
-                tensors.copy_(before, [param.detach() for param in params])
-            tensors.drop_cached_casts()
-            with torch.no_grad():
-                value = closure()
-            parallel.average_([value])
-            return self._finite_at_rest(value, self._resting)
-
-        return evaluate
-
-
-def _grad_of(param: Tensor) -> Tensor:
-    return torch.zeros_like(param) if param.grad is None else param.grad
+    def _both_moved(self, at_x: Evaluation, at_y: Evaluation) -> Step:
+        """The result of a step in which y moved once."""
+        self.counters.inner_steps += 1
+        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from neada.checks import check_flags
+from neada import parallel, tensors
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -37,8 +37,6 @@ def _check_optimizer(player: str, optimizer: object) -> None:
 def check_descends(optimizer: Optimizer) -> None:
     """Raise unless the x optimizer is one that minimizes by steps."""
     _check_optimizer("x", optimizer)
-    for group in optimizer.param_groups:
-        check_flags(maximize=group.get("maximize", False))
     if any(group.get("maximize", False) for group in optimizer.param_groups):
         raise ValueError(
             f"the x optimizer would maximize: construct {type(optimizer).__name__} with "
@@ -60,7 +58,6 @@ def check_ascends(optimizer: Optimizer) -> None:
                 f"{type(optimizer).__name__} cannot maximize, so it cannot move y: use an "
                 "optimizer with a maximize option"
             )
-        check_flags(maximize=group["maximize"])
         if not group["maximize"]:
             raise ValueError(
                 f"the y optimizer would minimize: construct {type(optimizer).__name__} with "
@@ -74,8 +71,8 @@ class ComposedStepper(Stepper):
     Args:
         x_optimizer: Any torch optimizer that minimizes.
         y_optimizer: Any torch optimizer constructed with ``maximize=True``.
-        rowwise: Every row of both players is its own game. The optimizers must then be neada's:
-            scalar ones constructed with ``rowwise=True``, elementwise ones as they are.
+        rowwise: Every row of both players is its own game. The optimizers must then be those of
+            `neada.optim`: scalar ones constructed with ``rowwise=True``, elementwise ones as usual.
     """
 
     def __init__(
@@ -88,8 +85,8 @@ class ComposedStepper(Stepper):
             scalar = isinstance(optimizer, PlayerOptimizer) and optimizer.uses_gradient_norm
             if rowwise and not isinstance(optimizer, PlayerOptimizer):
                 raise ValueError(
-                    f"rowwise=True lets rows rest one by one, and {type(optimizer).__name__} "
-                    "cannot: use an optimizer of neada.optim"
+                    f"rowwise=True freezes single rows, which {type(optimizer).__name__} cannot: "
+                    "use an optimizer of neada.optim"
                 )
             if scalar and optimizer.param_groups[0]["rowwise"] != rowwise:
                 raise ValueError(
@@ -104,24 +101,45 @@ class ComposedStepper(Stepper):
         player: Player,
         closure: Closure,
         evaluation: Evaluation,
-        rest: Tensor | None = None,
+        frozen: Tensor | None = None,
     ) -> None:
-        """One step of a player with the gradient in `.grad` and the value handed over.
-
-        Rows in `rest`, and rows that the whole stepper lets rest, stay as they are.
-        """
+        """One step of a player with the gradient in `.grad`; frozen rows do not move."""
         optimizer = self.x_optimizer if player == "x" else self.y_optimizer
-        if self._resting is not None:
-            rest = self._resting if rest is None else rest | self._resting
         if not isinstance(optimizer, PlayerOptimizer):
             optimizer.step()
             return
+        if self._frozen is not None:
+            frozen = self._frozen if frozen is None else frozen | self._frozen
         values = self._value_closure(closure, player) if optimizer.tries_points else None
-        if rest is None:
+        if frozen is None:
             optimizer.step(values, value=evaluation.value)
         else:
-            with optimizer.rows_at_rest(rest):
-                optimizer.step(values, value=self._finite_at_rest(evaluation.value, rest))
+            with optimizer.rows_at_rest(frozen):
+                optimizer.step(values, value=_zero_where_undefined(evaluation.value, frozen))
+
+    def _value_closure(self, closure: Closure, player: Player) -> Closure:
+        """The closure of an optimizer that tries points: values only, and counted.
+
+        A call is counted for the rows that have moved since the call before; the others have found
+        their step.
+        """
+        params = self._players[player]
+        before = tensors.clone(params) if self.rowwise else []
+
+        def evaluate() -> Tensor:
+            self.counters.check_budget()
+            self.counters.calls_value += 1
+            if self.rowwise:
+                apart = tensors.squared_distance(params, before, rowwise=True)
+                self.row_calls += self._paying & (apart != 0.0)
+                tensors.copy_(before, [param.detach() for param in params])
+            tensors.drop_cached_casts()
+            with torch.no_grad():
+                value = closure()
+            parallel.average_([value])
+            return value if self._frozen is None else _zero_where_undefined(value, self._frozen)
+
+        return evaluate
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and both optimizers."""
@@ -132,10 +150,15 @@ class ComposedStepper(Stepper):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         super().load_state_dict(state_dict)
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
+
+
+def _zero_where_undefined(value: Tensor, frozen: Tensor) -> Tensor:
+    """Values, with zeros for frozen rows where f is NaN or Inf."""
+    return torch.where(frozen & ~value.isfinite(), 0.0, value)
 
 
 def _state_of(optimizer: Optimizer) -> dict[str, Any]:

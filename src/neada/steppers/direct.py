@@ -1,6 +1,7 @@
 """Algorithms that move both players by a rule of their own, not by two optimizers."""
 
-from collections.abc import Iterable, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,16 +19,15 @@ __all__ = ["DirectStepper"]
 
 
 class DirectStepper(Stepper):
-    """A stepper that owns the players themselves.
+    """A stepper that moves the players itself.
 
-    The position of the players at the start of a step is in `_start`, which is read only; they
-    return there if the step raises.
+    The players return to the start of a step, which is in `_start`, if the step raises.
 
     Args:
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
-        x_set: Where x lives, joint over its tensors; None for everywhere.
-        y_set: Where y lives.
+        x_set: Constraint set of x, joint over its tensors; None for no constraint.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -59,25 +59,23 @@ class DirectStepper(Stepper):
         super().__init__([(players["x"], x_set)], [(players["y"], y_set)], rowwise)
         self._sets = {"x": x_set, "y": y_set}
         self._memory: dict[str, Any] = {}
-        self._start: dict[str, list[Tensor]] = {}
+        self._start: dict[Player, list[Tensor]] = {}
 
     def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
-        """Take one step of the algorithm; if it raises, the players return to where they were.
+        """Take one step of the algorithm; if it raises, the players are unchanged.
 
         Args:
             closure: Evaluates f(x, y) and returns it with its graph.
-            batch_size: How many samples one call of the closure looks at, for the counters.
+            batch_size: The number of samples in one call of the closure, for the counters.
         """
         self._start = {"x": self._points("x"), "y": self._points("y")}
         try:
             return super().step(closure, batch_size)
         except BaseException:
-            with torch.no_grad():
-                for player, point in self._start.items():
-                    tensors.copy_(self._players[player], point)
+            self._go_to(self._start)
             raise
         finally:
-            self._start = {}  # of no use between steps, and as large as the players
+            self._start = {}  # not needed between steps, and as large as the players
 
     def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
         """Check and keep the learning rates: numbers or, with rows, one for each."""
@@ -91,31 +89,40 @@ class DirectStepper(Stepper):
         for name, number in numbers.items():
             check_number(name, number)
 
+    @torch.no_grad()
+    def _go_to(self, point: Mapping[Player, list[Tensor]]) -> None:
+        for player, place in point.items():
+            tensors.copy_(self._players[player], place)
+
     def _points(self, player: Player) -> list[Tensor]:
         return tensors.clone(self._players[player])
 
+    def _descend_ascend(self, lr_x: Scalar, lr_y: Scalar) -> None:
+        """Put both players at a gradient step from the start, with the gradients in `.grad`."""
+        self._put("x", self._grads("x"), -lr_x)
+        self._put("y", self._grads("y"), lr_y)
+
     @torch.no_grad()
-    def _put(
-        self, player: Player, start: Sequence[Tensor], direction: Sequence[Tensor], step: Scalar
-    ) -> None:
-        """Put a player at P(start + step * direction); rows at rest stay at the start."""
+    def _put(self, player: Player, direction: Sequence[Tensor], step: Scalar) -> None:
+        """Put a player at P(start + step * direction); frozen rows stay at the start."""
         params, start, direction = (
-            parallel.local_parts(part) for part in (self._players[player], start, direction)
+            parallel.local_parts(part)
+            for part in (self._players[player], self._start[player], direction)
         )
         tensors.copy_(params, start)
         tensors.add_scaled_(params, direction, step)
         constraint = self._sets[player]
         if constraint is not None:
             constraint.project_(params)
-        if self._resting is not None:
-            tensors.blend_(params, start, self._resting)
+        if self._frozen is not None:
+            tensors.blend_(params, start, self._frozen)
 
     def _gradients(self, player: Player) -> list[Tensor]:
         """Copies of the gradients in `.grad`."""
         return tensors.clone(self._grads(player))
 
     def _vectors(self, name: str, like: Sequence[Tensor]) -> list[Tensor]:
-        """Remembered tensors, zero at first."""
+        """Remembered tensors, initially zero."""
         if name not in self._memory:
             self._memory[name] = [torch.zeros_like(tensor) for tensor in like]
         vectors: list[Tensor] = self._memory[name]
@@ -123,16 +130,9 @@ class DirectStepper(Stepper):
 
     def state_dict(self) -> dict[str, Any]:
         """Counters and what the algorithm remembers."""
-        memory = {
-            name: tensors.clone(entry) if isinstance(entry, list) else entry
-            for name, entry in self._memory.items()
-        }
-        return {**super().state_dict(), "memory": memory}
+        return {**super().state_dict(), "memory": copy.deepcopy(self._memory)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         super().load_state_dict(state_dict)
-        self._memory = {
-            name: tensors.clone(entry) if isinstance(entry, list) else entry
-            for name, entry in state_dict["memory"].items()
-        }
+        self._memory = copy.deepcopy(state_dict["memory"])

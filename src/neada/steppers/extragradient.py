@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neada import tensors
 from neada.scalars import Scalar, sqrt
-from neada.steppers.base import Closure, Sets, Step
+from neada.steppers.base import PLAYERS, Closure, Sets, Step
 from neada.steppers.direct import DirectStepper
 
 __all__ = [
@@ -58,21 +58,17 @@ class Extragradient(_TwoRates):
         y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
     def _step(self, closure: Closure) -> Step:
-        start_x, start_y = self._start["x"], self._start["y"]
         at_x, at_y = self.evaluate(closure)
-        self._put("x", start_x, self._grads("x"), -self.lr_x)
-        self._put("y", start_y, self._grads("y"), self.lr_y)
+        self._descend_ascend(self.lr_x, self.lr_y)
         self.evaluate(closure)
-        self._put("x", start_x, self._grads("x"), -self.lr_x)
-        self._put("y", start_y, self._grads("y"), self.lr_y)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._descend_ascend(self.lr_x, self.lr_y)
+        return self._both_moved(at_x, at_y)
 
 
 class PastExtragradient(_TwoRates):
@@ -92,24 +88,21 @@ class PastExtragradient(_TwoRates):
         y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
     def _step(self, closure: Closure) -> Step:
-        start_x, start_y = self._start["x"], self._start["y"]
         if "x_gradient" not in self._memory:
             self.evaluate(closure)
             self._remember()
-        self._put("x", start_x, self._memory["x_gradient"], -self.lr_x)
-        self._put("y", start_y, self._memory["y_gradient"], self.lr_y)
+        self._put("x", self._memory["x_gradient"], -self.lr_x)
+        self._put("y", self._memory["y_gradient"], self.lr_y)
         at_x, at_y = self.evaluate(closure)
         self._remember()
-        self._put("x", start_x, self._memory["x_gradient"], -self.lr_x)
-        self._put("y", start_y, self._memory["y_gradient"], self.lr_y)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._descend_ascend(self.lr_x, self.lr_y)
+        return self._both_moved(at_x, at_y)
 
     def _remember(self) -> None:
         self._memory["x_gradient"] = self._gradients("x")
@@ -132,22 +125,21 @@ class OptimisticGDA(_TwoRates):
         y: The tensors that are maximized over.
         lr_x: The learning rate of x; with `rowwise`, also a float64 tensor with one per row.
         lr_y: The learning rate of y, likewise.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
     def _step(self, closure: Closure) -> Step:
         at_x, at_y = self.evaluate(closure)
-        for player, rate in (("x", -self.lr_x), ("y", self.lr_y)):
-            gradient = self._gradients(player)  # type: ignore[arg-type]
+        for player, rate in zip(PLAYERS, (-self.lr_x, self.lr_y), strict=True):
+            gradient = self._gradients(player)
             before = self._memory.get(f"{player}_gradient", gradient)
             direction = tensors.difference(gradient, before)
             tensors.add_scaled_(direction, gradient, 1.0)
-            self._put(player, self._start[player], direction, rate)  # type: ignore[arg-type]
+            self._put(player, direction, rate)
             self._memory[f"{player}_gradient"] = gradient
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        return self._both_moved(at_x, at_y)
 
 
 class AdaptiveExtragradient(DirectStepper):
@@ -167,8 +159,8 @@ class AdaptiveExtragradient(DirectStepper):
         x: The tensors that are minimized over.
         y: The tensors that are maximized over.
         scale: The constant :math:`c`.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -184,20 +176,17 @@ class AdaptiveExtragradient(DirectStepper):
         self.scale = scale
 
     def _step(self, closure: Closure) -> Step:
-        start_x, start_y = self._start["x"], self._start["y"]
-        step = self.scale / sqrt(1.0 + self._memory.get("variation", 0.0))
+        variation = self._memory.get("variation", 0.0)
+        step = self.scale / sqrt(1.0 + variation)
         at_x, at_y = self.evaluate(closure)
         first = self._gradients("x") + self._gradients("y")
-        self._put("x", start_x, self._grads("x"), -step)
-        self._put("y", start_y, self._grads("y"), step)
+        self._descend_ascend(step, step)
         self.evaluate(closure)
+        self._descend_ascend(step, step)
         second = self._grads("x") + self._grads("y")
         varied = tensors.squared_distance(second, first, self.rowwise)
-        self._memory["variation"] = self._memory.get("variation", 0.0) + varied
-        self._put("x", start_x, self._grads("x"), -step)
-        self._put("y", start_y, self._grads("y"), step)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._memory["variation"] = variation + varied
+        return self._both_moved(at_x, at_y)
 
 
 class UniversalMirrorProx(DirectStepper):
@@ -217,8 +206,8 @@ class UniversalMirrorProx(DirectStepper):
         y: The tensors that are maximized over.
         diameter: The diameter :math:`D`.
         gradient_guess: The guess :math:`G_0`.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -236,19 +225,15 @@ class UniversalMirrorProx(DirectStepper):
         self.gradient_guess = gradient_guess
 
     def _step(self, closure: Closure) -> Step:
-        start_x, start_y = self._start["x"], self._start["y"]
-        moved_so_far = self._memory.get("movement", 0.0)
-        step = self.diameter / sqrt(self.gradient_guess**2 + moved_so_far)
+        movement = self._memory.get("movement", 0.0)
+        step = self.diameter / sqrt(self.gradient_guess**2 + movement)
         at_x, at_y = self.evaluate(closure)
-        self._put("x", start_x, self._grads("x"), -step)
-        self._put("y", start_y, self._grads("y"), step)
+        self._descend_ascend(step, step)
         ahead = self._points("x") + self._points("y")
         self.evaluate(closure)
-        self._put("x", start_x, self._grads("x"), -step)
-        self._put("y", start_y, self._grads("y"), step)
-        end = self._players["x"] + self._players["y"]
-        moved = tensors.squared_distance(ahead, [p.detach() for p in end], self.rowwise)
-        moved = moved + tensors.squared_distance(ahead, start_x + start_y, self.rowwise)
-        self._memory["movement"] = moved_so_far + moved / (5.0 * step * step)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._descend_ascend(step, step)
+        start, end = self._start["x"] + self._start["y"], self._points("x") + self._points("y")
+        moved = tensors.squared_distance(ahead, end, self.rowwise)
+        moved = moved + tensors.squared_distance(ahead, start, self.rowwise)
+        self._memory["movement"] = movement + moved / (5.0 * step * step)
+        return self._both_moved(at_x, at_y)

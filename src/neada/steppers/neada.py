@@ -43,7 +43,7 @@ class NeAda(ComposedStepper):
             arguments that makes a new one for every outer step.
         stopping: The rule; by default criterion I or criterion II, whichever fires first.
         inner: Options of the inner loop: what the y optimizer keeps from one outer step to the
-            next, the smallest and largest number of steps, where the rule is asked.
+            next, and the smallest and largest number of steps.
         x_samples: How many calls of the closure are averaged for the x gradient: a number, or a
             function of t such as ``lambda t: t + 1``.
         deterministic: The closure gives the same value at the same point, so the x gradient may
@@ -106,13 +106,13 @@ class NeAda(ComposedStepper):
             self.inner.grad_sq_x = self._gradient(closure, "x").mapping_sq
         game = _Game(self, closure)
         try:
-            found = self.inner.maximize(game, t, self.counters, self._resting)
+            found = self.inner.maximize(game, t, self.counters, self._frozen)
         finally:
             if self.rowwise:
-                self.rest(self._resting)  # rows that were done early pay again
+                self.freeze(self._frozen)  # calls are counted again for rows that were done early
         self.at_cap = found.at_cap
         if go_to_average(self.y_optimizer):
-            game.graph = None  # it was made at the last iterate, not at the average
+            game.graph = None  # it belongs to the last iterate, not to the average
         at_x = self._x_gradient(closure, t, game.graph)
         self.inner.observe_x_gradient(at_x.mapping_sq)
         self._move("x", closure, at_x)
@@ -125,6 +125,7 @@ class NeAda(ComposedStepper):
             raise ValueError(f"x_samples must be at least 1, got {num_samples} at t = {t}")
         if graph is not None and num_samples == 1:
             self.counters.check_budget()
+            self._count("x")
             return self._backward(graph, "x")
         at_x = self._gradient(closure, "x")
         if num_samples == 1:
@@ -136,7 +137,7 @@ class NeAda(ComposedStepper):
         tensors.scale_(total, 1.0 / num_samples)
         for param, gradient in zip(self._players["x"], total, strict=True):
             param.grad = gradient
-        return self._measure(at_x.value, "x")
+        return self._measure(at_x.value, at_x.graph, "x")
 
     def _renew_y_optimizer(self) -> None:
         """Let the y optimizer forget what it does not keep, or make the next one."""
@@ -152,13 +153,13 @@ class NeAda(ComposedStepper):
         return {**super().state_dict(), "inner": self.inner.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         super().load_state_dict(state_dict)
         self.inner.load_state_dict(state_dict["inner"])
 
 
 class _Game:
-    """The inner loop's view of a stepper: f(x, y) as a function of y; rows that are done rest."""
+    """f(x, y) as a function of y for the inner loop; rows that are done are frozen."""
 
     rows_leave = False
     trusts_first_step = False
@@ -171,11 +172,9 @@ class _Game:
         self._done: Tensor | None = None
 
     def evaluate(self) -> Scalar:
-        stepper = self.stepper
-        stepper.counters.check_budget()
-        value = stepper._evaluate(self.closure)
-        self._at_y = stepper._backward(value, "y", keep_graph=stepper.deterministic)
-        self.graph = value if stepper.deterministic else None
+        keep_graph = self.stepper.deterministic
+        self._at_y = self.stepper._gradient(self.closure, "y", keep_graph)
+        self.graph = self._at_y.graph if keep_graph else None
         return self._at_y.mapping_sq
 
     def move(self) -> None:
@@ -184,7 +183,7 @@ class _Game:
         self.stepper._move("y", self.closure, self._at_y, self._done)
 
     def agree_to_stop(self, done: bool) -> bool:
-        return done  # the stepper's gradients are finite, and those of all ranks
+        return done  # the gradients are finite, and equal on all ranks
 
     def release(self, done: Tensor, *, unseen: bool = False) -> None:
         self._done = done

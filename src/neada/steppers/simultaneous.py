@@ -63,8 +63,7 @@ class Simultaneous(ComposedStepper):
         else:
             self._move("y", closure, at_y)
             self._move("x", closure, at_x)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        return self._both_moved(at_x, at_y)
 
     @torch.no_grad()
     def _move_separately(self, closure: Closure, at_x: Evaluation, at_y: Evaluation) -> None:
@@ -122,5 +121,4 @@ class Alternating(ComposedStepper):
                 self._move("x", closure, at_x)
                 at_y = self._gradient(closure, "y")
             self._move("y", closure, at_y)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        return self._both_moved(at_x, at_y)

@@ -35,8 +35,8 @@ class SmoothedAGDA(DirectStepper):
         lr_y: The learning rate :math:`\tau_2`, likewise.
         pull: The weight :math:`p` of the pull.
         follow: The share :math:`b` by which the center follows, in (0, 1].
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -60,15 +60,12 @@ class SmoothedAGDA(DirectStepper):
 
     def _step(self, closure: Closure) -> Step:
         start = self._start["x"]
-        if "center" not in self._memory:
-            self._memory["center"] = tensors.clone(start)
-        center = self._memory["center"]
+        center = self._memory.setdefault("center", tensors.clone(start))
         at_x = self._gradient(closure, "x")
         direction = self._gradients("x")
         tensors.add_scaled_(direction, tensors.difference(start, center), self.pull)
-        self._put("x", start, direction, -self.lr_x)
+        self._put("x", direction, -self.lr_x)
         at_y = self._gradient(closure, "y")
-        self._put("y", self._start["y"], self._grads("y"), self.lr_y)
-        tensors.interpolate_(center, [p.detach() for p in self._players["x"]], self.follow)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._put("y", self._grads("y"), self.lr_y)
+        tensors.interpolate_(center, self._points("x"), self.follow)
+        return self._both_moved(at_x, at_y)

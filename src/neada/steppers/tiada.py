@@ -68,8 +68,8 @@ class TiAda(_TimeScales):
         v0_x: Where x's sum starts; with "coordinate" the sums start at 0.
         v0_y: Where y's sum starts.
         eps: Added to the denominators of the coordinates.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -102,14 +102,13 @@ class TiAda(_TimeScales):
         self._memory["x_sum"], self._memory["y_sum"] = sum_x, sum_y
         slowest = maximum(sum_x, sum_y)
         if self.scope == "player":
-            self._put("y", self._start["y"], self._grads("y"), self.lr_y * sum_y**-self.beta)
-            self._put("x", self._start["x"], self._grads("x"), -self.lr_x * slowest**-self.alpha)
+            self._put("y", self._grads("y"), self.lr_y * sum_y**-self.beta)
+            self._put("x", self._grads("x"), -self.lr_x * slowest**-self.alpha)
         else:
             ratio = divide(sum_x, slowest) ** self.alpha
-            self._put("y", self._start["y"], self._scaled("y", self.beta), self.lr_y)
-            self._put("x", self._start["x"], self._scaled("x", self.alpha), -self.lr_x * ratio)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+            self._put("y", self._scaled("y", self.beta), self.lr_y)
+            self._put("x", self._scaled("x", self.alpha), -self.lr_x * ratio)
+        return self._both_moved(at_x, at_y)
 
     def _scaled(self, player: Literal["x", "y"], exponent: float) -> list[Tensor]:
         """Gradients divided by a power of each coordinate's own sum of squares."""
@@ -149,8 +148,8 @@ class TiAdaAdam(_TimeScales):
             :math:`c = (1-\beta_2^s)^{\alpha}`; "sqrt" with a square root for both, as the authors'
             code does.
         eps: Added to the denominators.
-        x_set: Where x lives.
-        y_set: Where y lives.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
         rowwise: Every row of both players is its own game.
     """
 
@@ -185,11 +184,10 @@ class TiAdaAdam(_TimeScales):
         sum_x, sum_y = self._total_second_moment("x"), self._total_second_moment("y")
         ratio = divide(sum_x, maximum(sum_x, sum_y)) ** self.alpha
         rate = 1.0 / (1.0 - self.betas[0] ** count)
-        self._put("y", self._start["y"], self._direction("y", self.beta), self.lr_y * rate)
+        self._put("y", self._direction("y", self.beta), self.lr_y * rate)
         step_x = -self.lr_x * rate * ratio
-        self._put("x", self._start["x"], self._direction("x", self.alpha), step_x)
-        self.inner_steps += 1
-        return at_x.value, at_x.mapping_sq, at_y.mapping_sq, ""
+        self._put("x", self._direction("x", self.alpha), step_x)
+        return self._both_moved(at_x, at_y)
 
     def _total_second_moment(self, player: Literal["x", "y"]) -> Scalar:
         """Bring the moments up to date and sum the second one over all coordinates."""
