@@ -20,7 +20,7 @@ from neada import tensors
 from neada.checks import check_flags, check_number
 from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
-from neada.scalars import Flag
+from neada.scalars import Flag, Scalar
 
 __all__ = ["SPG"]
 
@@ -171,7 +171,7 @@ class SPG(PlayerOptimizer):
         numbers["was_outside"] = _as_number(moved_sq) > 0.0
         return numbers
 
-    def _initial_numbers(self, active: Active) -> dict[str, Tensor]:
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         lr = self.param_groups[0]["lr"]
         zeros = _as_number(self._per_row(0.0))
         first = zeros if lr is None else zeros + lr  # 0 where it has to be found
@@ -207,12 +207,11 @@ class SPG(PlayerOptimizer):
         self._choose_step(active, numbers, grads, move, accepted & has_base, rejected)
         numbers["has_base"] = has_base | accepted
         numbers["was_outside"] = numbers["was_outside"] & ~accepted
+        base, current = [*points, *grads], [*active.params, *active.grads]
         if bool(accepted.all()):
-            tensors.copy_(points, active.params)
-            tensors.copy_(grads, active.grads)
+            tensors.copy_(base, current)
         else:
-            tensors.blend_(points, active.params, accepted)
-            tensors.blend_(grads, active.grads, accepted)
+            tensors.blend_(base, current, accepted)
             tensors.blend_(active.params, points, rejected)
         self._probe(numbers, moving, points, grads)
         tensors.add_scaled_(active.params, grads, -torch.where(moving, numbers["step"], 0.0))

@@ -19,10 +19,9 @@ from neada.optim.constrain import constraints
 from neada.optim.mirror import ExponentiatedGradient
 from neada.robust.losses import (
     Loss,
-    check_finite_loss,
     check_model,
+    check_x_optimizer,
     checked_ids,
-    checked_parameters,
     described,
     sample_losses,
     unreduced,
@@ -31,7 +30,6 @@ from neada.robust.records import Joint, RobustInfo
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
-from neada.steppers.composed import check_descends
 from neada.stopping import StoppingRule
 
 __all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
@@ -241,7 +239,11 @@ class GroupDRO(Counted):
         """
         stepper = self._stepper_for(x_optimizer)
         losses = self.group_losses(inputs, targets, groups)
-        check_finite_loss(losses.sum().item())
+        if not bool(losses.isfinite().all()):
+            raise tensors.NonFiniteGradient(
+                f"the losses of the groups are {losses.tolist()}: lower the learning rate or check "
+                "the data"
+            )
         closure = self.closure(inputs, targets, groups)
         tries_points = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
         if not tries_points and not (self.stopping and self.stopping.needs_x_gradient):
@@ -305,8 +307,7 @@ class GroupDRO(Counted):
 
     def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
         if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
-            check_descends(x_optimizer)
-            checked_parameters(x_optimizer, [self.model, self.loss_function])
+            check_x_optimizer(x_optimizer, [self.model, self.loss_function])
             if self.regularizer is None:
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
