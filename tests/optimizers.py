@@ -335,7 +335,7 @@ CASES = [
         needs="value",
         answer="best",
         accuracy=1e-7,
-        bad=(_LR, ({"safeguard": 2}, "safeguard must be one of True, False")),
+        bad=(_LR,),
     ),
     Case(
         "spg-probe",

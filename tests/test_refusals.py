@@ -126,7 +126,6 @@ FLAGS: dict[str, Callable[[Any], Any]] = {
     "per_sample of a cube": lambda flag: sets.LinfBall(1.0, per_sample=flag),
     "per_sample of a simplex": lambda flag: sets.Simplex(per_sample=flag),
     "per_sample of an objective": lambda flag: wrm(per_sample=flag),
-    "fold": lambda flag: wrm(fold=flag),
     "shuffle": lambda flag: data.Batches(INPUTS, TARGETS, 2, shuffle=flag),
     "drop_last": lambda flag: data.Batches(INPUTS, TARGETS, 2, drop_last=flag),
     "download": lambda flag: data.load("synthetic", download=flag),

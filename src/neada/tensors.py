@@ -77,17 +77,11 @@ def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "
     With `rowwise`, they must also agree on the number of rows (the first dimension).
     """
     for i, tensor in enumerate(tensors):
-        if tensor.layout != torch.strided:
+        if tensor.layout != torch.strided or not tensor.is_floating_point():
             raise TypeError(
-                f"{what} {i} is sparse; only dense tensors are supported: use .to_dense()"
+                f"{what} {i} has dtype {tensor.dtype} and layout {tensor.layout}; dense tensors "
+                "with a real floating dtype are supported: use .to_dense() or torch.view_as_real"
             )
-        if tensor.is_complex():
-            raise TypeError(
-                f"{what} {i} is complex ({tensor.dtype}); optimize its real view: "
-                "torch.view_as_real"
-            )
-        if not tensor.is_floating_point():
-            raise TypeError(f"{what} {i} has dtype {tensor.dtype}; a floating dtype is needed")
         if tensor.dtype != tensors[0].dtype:
             raise TypeError(
                 f"{what} {i} is {tensor.dtype} but {what} 0 is {tensors[0].dtype}; "

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_flags, check_number
+from neada.checks import check_number
 from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Flag, Scalar
@@ -150,13 +150,12 @@ class SPG(PlayerOptimizer):
         return stalled
 
     def _check(self, group: Group) -> None:
-        check_flags(safeguard=group["safeguard"])
         if group["lr"] is not None:
             self._check_rate(group, group["rowwise"])
         if group["first_move"] is not None:
             check_number("first_move", group["first_move"])
             if group["lr"] is not None:
-                raise ValueError("lr is the first step, and first_move its length: pass only one")
+                raise ValueError("lr is the first step, and first_move its length: give one of them")
 
     def _rests_at_zero_gradient(self) -> bool:
         return not self.keeps_best  # such a point may be the best, or worse than the best
@@ -173,7 +172,7 @@ class SPG(PlayerOptimizer):
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         lr = self.param_groups[0]["lr"]
-        zeros = _as_number(self._per_row(0.0))
+        zeros = torch.zeros_like(_as_number(active.norm_sq))
         first = zeros if lr is None else zeros + lr  # 0 where it has to be found
         return {
             "first_step": first,

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
 from neada.checks import check_choice, check_number, check_origin
-from neada.inner import Counted, Counters, InnerLoop, InnerOptions
+from neada.inner import Counted, Counters, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -162,8 +162,7 @@ class GroupDRO(Counted):
         self.stopping = stopping
         self.inner = inner if inner.max_steps is not None else replace(inner, max_steps=_MAX_STEPS)
         self._stepper: NeAda | Simultaneous | None = None
-        self._loop: InnerLoop | None = None
-        self._loaded: dict[str, Any] | None = None
+        self._loaded: dict[str, Any] | None = None  # the inner loop's state, for the next stepper
 
     def __repr__(self) -> str:
         weights = [round(weight, 4) for weight in self.weights.tolist()]
@@ -274,19 +273,17 @@ class GroupDRO(Counted):
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""
-        # Of the stepper only the inner loop: the model's optimizer belongs to whoever made it.
-        inner = self._loaded if self._loop is None else self._loop.state_dict()
         return {
             "class": type(self).__name__,
             "counters": self.counters.state_dict(),
             "weights": self.weights.detach().clone(),
             "last_losses": self._last_losses.clone(),
             "y_optimizer": self.y_optimizer.state_dict(),
-            "inner": inner,
+            "inner": self._inner_state(),  # the model's optimizer is saved by its owner
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state, bit for bit."""
+        """Continue from a saved state, bit for bit."""
         check_origin(self, state_dict)
         if state_dict["weights"].shape != self.weights.shape:
             raise ValueError(
@@ -298,7 +295,7 @@ class GroupDRO(Counted):
             self.weights.copy_(state_dict["weights"])
         self._last_losses.copy_(state_dict["last_losses"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
-        self._stepper, self._loop, self._loaded = None, None, state_dict["inner"]
+        self._stepper, self._loaded = None, state_dict["inner"]
 
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
@@ -311,16 +308,19 @@ class GroupDRO(Counted):
             if self.regularizer is None:
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
+                known = self._inner_state()
                 self._stepper = NeAda(
                     x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
                 )
-                known = self._loaded if self._loop is None else self._loop.state_dict()
-                self._loop = self._stepper.inner
                 if known is not None:
-                    self._loop.load_state_dict(known)
+                    self._stepper.inner.load_state_dict(known)
             self._stepper.counters = self.counters
-            self._loaded = None
         return self._stepper
+
+    def _inner_state(self) -> dict[str, Any] | None:
+        return (
+            self._stepper.inner.state_dict() if isinstance(self._stepper, NeAda) else self._loaded
+        )
 
 
 def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

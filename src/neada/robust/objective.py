@@ -313,7 +313,7 @@ class InputObjective(Counted, ABC):
         optimizer = self.adversary.optimizer([y])
         check_y_optimizer(optimizer, y, self.adversary.stops_per_sample)
         tries_points = isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
-        if tries_points and parallel.is_sharded(self.model):
+        if tries_points and parallel.any_shard(self.model.parameters()):
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates a different number of points on every rank, "
                 "and the model is sharded: use the default optimizer"
