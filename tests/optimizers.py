@@ -356,7 +356,7 @@ CASES = [
         accuracy=1e-7,
         bad=(
             ({"first_move": 0.0}, "first_move must be a number greater than 0"),
-            ({"first_move": 1.0, "lr": 1.0}, "give one of them"),
+            ({"first_move": 1.0, "lr": 1.0}, "give one"),
         ),
     ),
     Case(

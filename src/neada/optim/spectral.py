@@ -155,7 +155,7 @@ class SPG(PlayerOptimizer):
         if group["first_move"] is not None:
             check_number("first_move", group["first_move"])
             if group["lr"] is not None:
-                raise ValueError("lr is the first step, and first_move its length: give one of them")
+                raise ValueError("lr is the first step, and first_move its length: give one")
 
     def _rests_at_zero_gradient(self) -> bool:
         return not self.keeps_best  # such a point may be the best, or worse than the best

@@ -231,7 +231,7 @@ class GroupDRO(Counted):
             groups: The id of each sample's group.
 
         Returns:
-            What the step saw and spent.
+            Loss, norms and counts of this step.
 
         Raises:
             NonFiniteGradient: The loss or a gradient is NaN or Inf; the parameters are unchanged.

@@ -13,7 +13,7 @@ from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain, constraints
 from neada.optim.spectral import SPG
 from neada.robust.losses import Network, take_rows
-from neada.scalars import Flag, Scalar
+from neada.scalars import Flag, Scalar, all_finite
 from neada.steppers.composed import check_ascends
 
 if TYPE_CHECKING:
@@ -77,35 +77,35 @@ class Samples:
             backward(self._total(values), [self._y], self._objective.grad_scaler)
         self._counters.count("y", len(self._y))
         measured = self._measured()
-        self._finite = bool(measured.isfinite().all())
+        self._finite = all_finite(measured)
         # From a value that is NaN or Inf, SPG returns to its best point, if it has one.
         if self._values is None or not self._keeps_best:
-            self._finite &= bool(values.isfinite().all())
+            self._finite &= all_finite(values.detach())
         self._values, self._moved = values.detach(), False
         if not self._per_sample:
-            return self._joint(measured.sum().item())
+            return self._joint(measured.sum().item() if isinstance(measured, Tensor) else measured)
+        assert isinstance(measured, Tensor)
         if self._ends is None:
             return measured
         full = measured.new_zeros(self._num_samples)
         full[self._places] = measured[: len(self._places)]
         return full
 
-    def _measured(self) -> Tensor:
-        """What the rule is evaluated on, for each sample that is left."""
+    def _measured(self) -> Scalar:
+        """What the rule is evaluated on: one number for each sample that is left, or their sum."""
         y, gradient = self._y.detach(), self._y.grad
         assert gradient is not None
         # The sum of a half-precision gradient may overflow where no entry does.
         wide = torch.promote_types(gradient.dtype, torch.float32)
+        by_sample = self._per_sample or self._rowwise
         measured: Scalar
         if self._region is None or not math.isfinite(gradient.sum(dtype=wide).item()):
-            measured = tensors.squared_norm([gradient], rowwise=True)
+            measured = tensors.squared_norm([gradient], by_sample)
         elif self._objective._gap is not None:
             measured = self._objective._gap(y, gradient, self._region)
         else:
-            mapping = self._region.gradient_mapping(y, gradient)
-            measured = tensors.squared_norm([mapping], rowwise=True)
-        assert isinstance(measured, Tensor)
-        if isinstance(self._optimizer, SPG):
+            measured = tensors.squared_norm([self._region.gradient_mapping(y, gradient)], by_sample)
+        if isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
             # A sample without any gain is done, whatever its gradient.
             measured = torch.where(self._optimizer.stalled & measured.isfinite(), 0.0, measured)
         return measured
