@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
 from neada.checks import check_choice, check_number, check_origin
-from neada.inner import Counted, Counters, InnerOptions
+from neada.inner import Counted, Counters, InnerLoop, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constraints
@@ -162,7 +162,8 @@ class GroupDRO(Counted):
         self.stopping = stopping
         self.inner = inner if inner.max_steps is not None else replace(inner, max_steps=_MAX_STEPS)
         self._stepper: NeAda | Simultaneous | None = None
-        self._loaded: dict[str, Any] | None = None  # the inner loop's state, for the next stepper
+        self._loop: InnerLoop | None = None  # that of the stepper
+        self._loaded: dict[str, Any] | None = None  # the state of the loop before there is one
 
     def __repr__(self) -> str:
         weights = [round(weight, 4) for weight in self.weights.tolist()]
@@ -295,7 +296,7 @@ class GroupDRO(Counted):
             self.weights.copy_(state_dict["weights"])
         self._last_losses.copy_(state_dict["last_losses"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
-        self._stepper, self._loaded = None, state_dict["inner"]
+        self._stepper, self._loop, self._loaded = None, None, state_dict["inner"]
 
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
@@ -312,15 +313,14 @@ class GroupDRO(Counted):
                 self._stepper = NeAda(
                     x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
                 )
+                self._loop = self._stepper.inner
                 if known is not None:
-                    self._stepper.inner.load_state_dict(known)
+                    self._loop.load_state_dict(known)
             self._stepper.counters = self.counters
         return self._stepper
 
     def _inner_state(self) -> dict[str, Any] | None:
-        return (
-            self._stepper.inner.state_dict() if isinstance(self._stepper, NeAda) else self._loaded
-        )
+        return self._loaded if self._loop is None else self._loop.state_dict()
 
 
 def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
