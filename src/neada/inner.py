@@ -384,7 +384,9 @@ class _Progress:
 
     def apply_rule(self, state: InnerState) -> None:
         """Evaluate the rule; rows for which it fires are done from now on."""
-        fired = self._rule(state) & negate(self.done)
+        fired = self._rule(state)
+        if isinstance(self.done, Tensor):
+            fired = fired & ~self.done
         if not isinstance(fired, Tensor):
             if fired:
                 self._reasons[self._rule.reason(state)] = 1

@@ -9,7 +9,7 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.checks import check_flags, check_number
 from neada.inner import InnerLoop, InnerOptions, go_to_average
-from neada.scalars import Flag, Scalar, all_true
+from neada.scalars import Flag, Scalar
 from neada.steppers.base import Closure, Evaluation, Step
 from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
 from neada.stopping import StoppingRule
@@ -186,4 +186,5 @@ class _Game:
         if isinstance(done, Tensor):
             self._done = done
             self.stepper._paying = ~done
-        return all_true(done)  # of all ranks: their gradients are averaged
+            return bool(done.all())
+        return done  # on all ranks: their gradients are averaged
