@@ -262,7 +262,7 @@ def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any
                 f"{type(batch).__name__}"
             )
         inputs, targets = batch[0], batch[1]
-        if is_whole(inputs):
+        if isinstance(inputs, Tensor) and is_whole(inputs):
             inputs = inputs.double()
         clean = checked_inputs(inputs, bounds)
         if clean.dim() < 2:
