@@ -21,14 +21,13 @@ from neada.stopping import (
 
 
 class Halving:
-    """An oracle without tensors of a game: every move halves the gradients of the rows at work."""
+    """An oracle without a game: every move halves the gradients of the rows that are not done."""
 
-    def __init__(self, grad_sq: Any, rows_leave: bool = False, trusting: bool = False) -> None:
+    def __init__(self, grad_sq: Any, trusting: bool = False) -> None:
         self.grad_sq = grad_sq
-        self.rows_leave = rows_leave
         self.trusts_first_step = trusting
         self.log: list[str] = []
-        self.done: Tensor | None = None
+        self.done: Any = False
 
     def evaluate(self) -> Any:
         self.log.append("evaluate")
@@ -36,20 +35,15 @@ class Halving:
 
     def move(self) -> None:
         self.log.append("move")
-        if self.done is None:
-            self.grad_sq = self.grad_sq / 4.0
-        else:
-            self.grad_sq = torch.where(self.done, 100.0, self.grad_sq / 4.0)  # not to be looked at
+        self.grad_sq = self.grad_sq / 4.0
+        if isinstance(self.done, Tensor):
+            self.grad_sq[self.done] = 100.0  # not to be used
 
-    def agree_to_stop(self, done: bool) -> bool:
-        return done
-
-    def release(self, done: Tensor, *, unseen: bool = False) -> None:
-        self.log.append(f"release {done.tolist()}" + " unseen" * unseen)
-        if self.rows_leave:
-            self.grad_sq = self.grad_sq[~done]
-        else:
-            self.done = done
+    def settle(self, done: Any, *, unseen: bool = False) -> bool:
+        if isinstance(done, Tensor):
+            self.log.append(f"settle {done.tolist()}" + " unseen" * unseen)
+        self.done = done
+        return bool(torch.as_tensor(done).all())
 
 
 def run(
@@ -97,46 +91,44 @@ def test_the_smallest_and_the_largest_number_of_steps(test: Any) -> None:
     assert (hard.steps, hard.reason) == (7, "the cap of 7 inner steps")
 
 
-def test_rows_of_games_rest_until_the_slowest_is_done() -> None:
-    oracle = Halving(double(1.0, 16.0, 0.1))
-    result, _ = run(oracle, FixedAccuracy(0.5), min_steps=0)
-    # The third row is done at once, the first after one step, the second after three.
-    assert result.steps == 3
-    torch.testing.assert_close(result.grad_sq, double(0.25, 0.25, 0.1))
-    assert oracle.log[1] == "release [False, False, True]"
-    assert oracle.log[-1] == "release [True, True, True]"
-
-
-def test_rows_at_rest_from_the_beginning_hold_nobody_up() -> None:
-    oracle = Halving(double(1e300, 1.0))
-    oracle.done = torch.tensor([True, False])
-    result, _ = run(oracle, FixedAccuracy(0.5), resting=torch.tensor([True, False]))
-    assert result.steps == 1
-
-
-def test_samples_leave_one_by_one_and_the_reasons_are_counted() -> None:
-    oracle = Halving(double(1.0, 16.0, 0.1, 1e9), rows_leave=True)
+def test_rows_are_settled_one_by_one_and_the_reasons_are_counted() -> None:
+    oracle = Halving(double(1.0, 16.0, 0.1, 1e9))
     result, _ = run(oracle, FixedAccuracy(0.5) | FixedSteps(3), min_steps=0)
     assert result.steps == 3
-    assert [line for line in oracle.log if line.startswith("release")] == [
-        "release [False, False, True, False]",
-        "release [True, False, False]",
+    assert [line for line in oracle.log if line.startswith("settle")] == [
+        "settle [False, False, True, False]",
+        "settle [True, False, True, False]",
+        "settle [True, False, True, False]",
     ]
     torch.testing.assert_close(result.grad_sq, double(0.25, 1.0, 0.1, 1e9 / 16))
     assert result.reason == "gradient mapping <= 0.5 (2), 3 inner steps (2)"
 
 
+def test_the_loop_ends_with_the_slowest_row() -> None:
+    oracle = Halving(double(1.0, 16.0, 0.1))
+    result, _ = run(oracle, FixedAccuracy(0.5), min_steps=0)
+    assert (result.steps, result.reason) == (3, "gradient mapping <= 0.5")
+    torch.testing.assert_close(result.grad_sq, double(0.25, 0.25, 0.1))
+    assert oracle.log[-1] == "settle [True, True, True]"
+
+
+def test_rows_at_rest_from_the_beginning_do_not_delay_the_others() -> None:
+    oracle = Halving(double(1e300, 1.0))
+    result, _ = run(oracle, FixedAccuracy(0.5), resting=torch.tensor([True, False]))
+    assert result.steps == 1
+
+
 def test_rows_that_need_no_step_take_one_and_are_not_evaluated_again() -> None:
-    oracle = Halving(double(0.2, 16.0, 0.1), rows_leave=True, trusting=True)
+    oracle = Halving(double(0.2, 16.0, 0.1), trusting=True)
     result, _ = run(oracle, FixedAccuracy(0.5))
-    assert oracle.log[:4] == ["evaluate", "move", "release [True, False, True] unseen", "evaluate"]
+    assert oracle.log[:4] == ["evaluate", "move", "settle [True, False, True] unseen", "evaluate"]
     assert (result.steps, oracle.log.count("evaluate")) == (3, 4)
     # The measure of a row is that of its last evaluation.
     torch.testing.assert_close(result.grad_sq, double(0.2, 0.25, 0.1))
     assert result.reason == "gradient mapping <= 0.5"
-    easy = Halving(double(0.2, 0.1), rows_leave=True, trusting=True)
+    easy = Halving(double(0.2, 0.1), trusting=True)
     result, counters = run(easy, FixedAccuracy(0.5))
-    assert easy.log == ["evaluate", "move", "release [True, True] unseen"]
+    assert easy.log == ["evaluate", "move", "settle [True, True] unseen"]
     assert (result.steps, counters.inner_steps) == (1, 1)
 
 
@@ -144,7 +136,7 @@ def test_rows_that_need_no_step_take_one_and_are_not_evaluated_again() -> None:
 def test_only_the_one_step_that_is_always_taken_is_trusted(options: Any) -> None:
     logs = []
     for trusting in (False, True):
-        oracle = Halving(double(0.2, 16.0), rows_leave=True, trusting=trusting)
+        oracle = Halving(double(0.2, 16.0), trusting=trusting)
         run(oracle, FixedAccuracy(0.5), **options)
         logs.append(oracle.log)
     assert logs[0] == logs[1]

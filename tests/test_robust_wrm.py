@@ -414,7 +414,6 @@ def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
         ({"measure": "gap"}, "measure"),
         ({"batch_norm": "eval"}, "batch_norm"),
         ({"dropout": True}, "dropout"),
-        ({"fold": "no"}, "fold"),
         ({"test": "first"}, "test"),
         ({"per_sample": "no"}, "per_sample"),
         ({"min_steps": 5, "max_steps": 3}, "min_steps"),

@@ -1,11 +1,10 @@
-"""Checks of arguments, with one kind of sentence for all of them."""
+"""Checks of arguments, with uniform error messages."""
 
 import contextlib
 import difflib
 import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,16 +25,11 @@ __all__ = [
 ]
 
 _LONGEST = 200
-"""Characters of a value, or of somebody else's error, in a sentence."""
-_LARGEST = sys.float_info.max
-_LONGEST_NAME = 255
-"""Bytes of one name in a path, as file systems have it."""
-_LONGEST_PATH = 4000
-"""Bytes of a path, which leaves some of Linux's 4096 for the names of what is in a folder."""
+"""Characters of a value, or of another library's error, in a message."""
 
 
 def printable(text: str, limit: int = _LONGEST) -> str:
-    r"""Text from a file, or from another library, as a sentence can hold it: one line, cut.
+    r"""Return text from a file or another library on one line, shortened to fit in a message.
 
     Example:
         >>> printable("a\x00\nb" + 9000 * "c", limit=9)
@@ -48,17 +42,8 @@ def printable(text: str, limit: int = _LONGEST) -> str:
 
 
 def shown(value: object) -> str:
-    """A value of whatever kind and size as a sentence can show it.
-
-    Example:
-        >>> shown("a"), shown(10**9999)
-        ("'a'", 'an int')
-    """
-    try:
-        return printable(repr(value))
-    except Exception:  # numbers with too many digits, lists that are too deep
-        name = type(value).__name__
-        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    """Return the `repr` of a value, shortened to fit in a message."""
+    return printable(repr(value))
 
 
 def check_number(
@@ -74,8 +59,8 @@ def check_number(
     """Raise ValueError unless a hyper-parameter is a number in the given range.
 
     Args:
-        name: What the user calls it.
-        number: What the user gave.
+        name: The name of the argument.
+        number: The value received.
         above: The lower end of the range.
         strict: Whether the lower end itself is excluded.
         most: An upper end that is allowed; `math.inf` allows everything.
@@ -83,9 +68,7 @@ def check_number(
         whole: Whether it must be a whole number.
     """
     if isinstance(number, Integral if whole else Real) and not isinstance(number, bool):
-        value: Any = number  # as it is: a float would round large whole numbers
-        if not whole and isinstance(number, int) and abs(number) > _LARGEST:
-            value = math.inf if number > 0 else -math.inf  # it will be used as a float
+        value: Any = number  # as it is: a float would round large integers
         high_enough = value > above if strict else value >= above
         low_enough = value < below if most is None else value <= most
         if high_enough and low_enough:
@@ -95,14 +78,14 @@ def check_number(
         wanted += "" if most == math.inf else f" and at most {most:g}"
     elif below != math.inf:
         wanted += f" and less than {below:g}"
-    elif isinstance(number, int | float) and number > _LARGEST:
+    elif number == math.inf:
         wanted += " and finite"
     noun = "a whole number" if whole else "a number"
     raise ValueError(f"{name} must be {noun} {wanted}, got {shown(number)}")
 
 
 def check_choice(name: str, choice: object, choices: Iterable[object]) -> None:
-    """Raise ValueError unless an option is one of those there are."""
+    """Raise ValueError unless an option is one of the choices."""
     choices = tuple(choices)
     if choice not in choices:
         raise ValueError(not_one_of(name, choice, choices))
@@ -115,12 +98,14 @@ def check_flags(**flags: object) -> None:
 
 
 def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
-    """The sentence for a name that is not one of the choices: the nearest one, or all of them.
+    """Return the message for a name that is not one of the choices.
+
+    It suggests the nearest choice, or lists all of them.
 
     Args:
-        what: What the name is of, in the user's words.
-        given: What the user gave.
-        choices: What there is.
+        what: The name of the option.
+        given: The value received.
+        choices: The allowed values.
 
     Example:
         >>> not_one_of("model", "cnm", ["linear", "mlp", "cnn"])
@@ -143,10 +128,10 @@ def nearest(given: object, choices: Iterable[object]) -> str | None:
 
 
 def check_pair(name: str, pair: Any) -> tuple[Any, Any]:
-    """Both parts of a pair (low, high).
+    """Return both parts of a pair (low, high).
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not a pair.
     """
     with contextlib.suppress(TypeError, ValueError):
         low, high = pair
@@ -156,10 +141,10 @@ def check_pair(name: str, pair: Any) -> tuple[Any, Any]:
 
 
 def environment_number(name: str, default: int) -> int:
-    """A whole number from the environment.
+    """Return an integer from the environment.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The variable is set to something else.
     """
     text = os.environ.get(name, str(default))
     if not text.isdecimal() or len(text) > 9:
@@ -169,15 +154,15 @@ def environment_number(name: str, default: int) -> int:
 
 
 def check_path(name: str, path: object) -> Path:
-    """A path as a user gave it.
+    """Return an argument as a path.
 
     Args:
-        name: What the user calls it.
-        path: What the user gave.
+        name: The name of the argument.
+        path: The value received.
 
     Raises:
-        TypeError: It is no path.
-        ValueError: It is empty, has a null character, or is longer than systems take.
+        TypeError: It is not a path.
+        ValueError: It is empty or has a null character.
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
         raise TypeError(f"{name} must be a path, got {shown(path)}")
@@ -185,19 +170,11 @@ def check_path(name: str, path: object) -> Path:
         raise ValueError(f"{name} is empty: give a path")
     if "\0" in text:
         raise ValueError(f"{name} must be a path without null characters, got {shown(text)}")
-    path = Path(text)
-    if len(os.fsencode(text)) > _LONGEST_PATH or any(
-        len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts
-    ):
-        raise ValueError(
-            f"{name} is too long, at most {_LONGEST_NAME} bytes between two slashes and "
-            f"{_LONGEST_PATH} in all: got {shown(text)}"
-        )
-    return path
+    return Path(text)
 
 
 def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a saved state is of the class that is to go on from it."""
+    """Raise ValueError unless a state was saved by an object of the same class."""
     name, saved_by = type(owner).__name__, state_dict.get("class", "something else")
     if saved_by != name:
         raise ValueError(f"this state was not saved by {name} but by {saved_by}")

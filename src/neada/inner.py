@@ -1,10 +1,11 @@
 """The inner loop: y moves until a stopping rule fires; and the counters of evaluations.
 
 `InnerLoop.maximize` is the only place where a rule is evaluated. The problem is an oracle that
-evaluates the gradient of y, moves y by one step, and releases the rows that are done: rows of a
+evaluates the gradient of y, moves y by one step, and settles the rows that are done: rows of a
 batch of games are frozen until the slowest is done, samples of a training batch are removed.
 """
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -16,7 +17,7 @@ from neada import tensors
 from neada.checks import check_choice, check_number
 from neada.optim.base import Keep, PlayerOptimizer
 from neada.optim.spectral import SPG
-from neada.scalars import Flag, Scalar, all_true, any_true, negate, where
+from neada.scalars import Flag, Scalar, negate, where
 from neada.stopping import GradientMapping, InnerState, InnerSteps, StoppingRule
 
 __all__ = [
@@ -82,7 +83,7 @@ class Counters:
             raise BudgetExhausted(f"max_calls = {self.max_calls} is used up")
 
     def count(self, player: Player, num_samples: int = 1) -> None:
-        """Take note of a gradient of one player."""
+        """Count one gradient of a player."""
         if player == "x":
             self.calls_x += 1
             self.samples_x += num_samples
@@ -95,37 +96,35 @@ class Counters:
         return {name: count for name, count in asdict(self).items() if name != "max_calls"}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on from saved counts."""
+        """Continue from saved counts."""
         for name in self.state_dict():
             setattr(self, name, state_dict[name])
 
 
-class _Count:
+def _count(name: str) -> property:
     """A counter as an attribute of the object that owns the counters."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, owner: "Counted | None", kind: type) -> int:
-        # Of the class itself, as documentation tools ask for it, the initial count.
-        count: int = getattr(Counters if owner is None else owner.counters, self._name)
+    def read(owner: "Counted") -> int:
+        count: int = getattr(owner.counters, name)
         return count
 
-    def __set__(self, owner: "Counted", count: int) -> None:
-        setattr(owner.counters, self._name, count)
+    def write(owner: "Counted", count: int) -> None:
+        setattr(owner.counters, name, count)
+
+    return property(read, write)
 
 
 class Counted:
     """Owns `counters` and shows them as its own attributes; assign `counters` to share them."""
 
     counters: Counters
-    calls_x = _Count()
-    calls_y = _Count()
-    calls_value = _Count()
-    samples_x = _Count()
-    samples_y = _Count()
-    outer_steps = _Count()
-    inner_steps = _Count()
+    calls_x = _count("calls_x")
+    calls_y = _count("calls_y")
+    calls_value = _count("calls_value")
+    samples_x = _count("samples_x")
+    samples_y = _count("samples_y")
+    outer_steps = _count("outer_steps")
+    inner_steps = _count("inner_steps")
 
     @property
     def total_calls(self) -> int:
@@ -143,11 +142,11 @@ class Counted:
 
 
 class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
-    """A method has tried everything it knows; the sentence says what did not work.
+    """A method cannot continue; the message explains why.
 
     Attributes:
-        kind: "stalled", or what was seen: f "curves up" in y, a player "runs away", or steps change
-            f by less than "rounding" does.
+        kind: "stalled", or what was observed: f "curves up" in y, a player "runs away", or steps
+            change f by less than "rounding" does.
     """
 
     def __init__(
@@ -218,29 +217,31 @@ class Oracle(Protocol):
     """What is maximized over y, and what moves y.
 
     Attributes:
-        rows_leave: Whether rows that are done leave what is evaluated, or stay in it at rest.
-        trusts_first_step: Whether rows that fulfil the rule before their first step need not be
-            looked at after it; only where rows leave.
+        trusts_first_step: Whether rows that satisfy the rule before their first step need no
+            evaluation after it.
     """
 
-    rows_leave: bool
     trusts_first_step: bool
 
     def evaluate(self) -> Scalar:
-        """Leave y's gradient in place; its squared mapping, for the rows that are evaluated."""
+        """Put y's gradient in place and return its squared mapping, one per row if there are rows.
+
+        Entries of rows that are done are not used.
+        """
 
     def move(self) -> None:
-        """One step of the y optimizer, for the rows that are still on their way."""
+        """Take one step of the y optimizer for the rows that are not done."""
 
-    def agree_to_stop(self, done: bool) -> bool:
-        """Whether the loop ends, given whether all rows of this rank are done."""
-
-    def release(self, done: Tensor, *, unseen: bool = False) -> None:
-        """These of the evaluated rows are done: they rest, or they leave.
+    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
+        """Freeze or remove the rows that are done; return whether all rows of all ranks are.
 
         Args:
-            done: Which.
-            unseen: They leave where the last step took them, which nobody has evaluated.
+            done: Whether y is done, one flag per row if there are rows.
+            unseen: The point after the last step is the result of rows that became done; it has
+                not been evaluated.
+
+        Raises:
+            NonFiniteGradient: The last evaluation gave NaN or Inf on some rank.
         """
 
 
@@ -249,7 +250,7 @@ class InnerLoop:
 
     Args:
         stopping: The rule; None for criterion I or II, whichever fires first.
-        options: Where the rule is asked, how many steps, what is kept.
+        options: How many steps, what is kept, and where the rule is evaluated.
         max_steps: The cap where the options have none.
 
     Attributes:
@@ -282,82 +283,38 @@ class InnerLoop:
             counters: Their inner steps are counted here.
             resting: Rows that take no part.
         """
-        rows = _Rows(resting)
+        min_steps, look_back = self.options.min_steps, self.options.test == "last"
+        progress = _Progress(self.stopping, resting)
         at_cap: Flag = False
         k = 0
         while True:
-            if reason := self._count_says(t, k):
-                rows.finish(reason)
+            # A count may stop the loop before a gradient is evaluated.
+            state = InnerState(t, k, None, self.grad_sq_x)
+            if k >= min_steps and self.stopping(state):
+                progress.finish(self.stopping.reason(state))
                 break
             if k >= self.max_steps:
-                rows.finish(f"the cap of {self.max_steps} inner steps")
-                at_cap = negate(rows.at_rest)
+                at_cap = negate(progress.done)
+                progress.finish(f"the cap of {self.max_steps} inner steps")
                 break
-            grad_sq = oracle.evaluate()
-            rows.see(grad_sq)
-            if self.options.test == "last":
-                oracle.agree_to_stop(False)  # raises for NaN and Inf, before y moves
-            elif self._all_done(rows, oracle, t, k, grad_sq):
+            state = progress.see(state, oracle.evaluate())
+            if k >= min_steps and not look_back:
+                progress.apply_rule(state)
+            if oracle.settle(progress.done):
                 break
             oracle.move()
             k += 1
             counters.inner_steps += 1
-            if self.options.test == "last":
-                if self._all_done(rows, oracle, t, k, grad_sq):
+            if look_back and k >= min_steps:
+                progress.apply_rule(replace(state, k=k))
+                if oracle.settle(progress.done):
                     break
-            elif k == 1 and oracle.trusts_first_step and self._all_left(rows, oracle, t, grad_sq):
-                break
-        return InnerResult(rows.grad_sq, k, rows.reason(), at_cap)
-
-    def _count_says(self, t: int, k: int) -> str:
-        """Why to stop without looking at a gradient; empty to go on."""
-        if k < self.options.min_steps:
-            return ""
-        state = InnerState(t, k, None, self.grad_sq_x)
-        return self.stopping.reason(state) if self.stopping(state) else ""
-
-    def _all_done(self, rows: "_Rows", oracle: Oracle, t: int, k: int, grad_sq: Scalar) -> bool:
-        """Evaluate the rule, release the rows that are done, and return whether the loop ends."""
-        if k < self.options.min_steps:
-            return oracle.agree_to_stop(False)
-        state = InnerState(t, k, grad_sq, self.grad_sq_x)
-        fired = self.stopping(state)
-        if not oracle.rows_leave:
-            fired = rows.at_rest | fired
-            rows.at_rest = fired
-            if isinstance(fired, Tensor):
-                oracle.release(fired)
-        if oracle.agree_to_stop(all_true(fired)):
-            rows.finish(self.stopping.reason(state))
-            return True
-        if oracle.rows_leave and isinstance(fired, Tensor) and any_true(fired):
-            self._release(rows, oracle, state, fired)
-        return False
-
-    def _all_left(self, rows: "_Rows", oracle: Oracle, t: int, grad_sq: Scalar) -> bool:
-        """After the first step, release the rows that needed none; return whether the loop ends.
-
-        They take it because of `min_steps`; the rule had fired for them already.
-        """
-        state = InnerState(t, 0, grad_sq, self.grad_sq_x)
-        fired = self.stopping(state) if self.options.min_steps == 1 else False
-        if isinstance(fired, Tensor) and any_true(fired):
-            self._release(rows, oracle, state, fired, unseen=True)
-        return oracle.agree_to_stop(isinstance(fired, Tensor) and all_true(fired))
-
-    def _release(
-        self,
-        rows: "_Rows",
-        oracle: Oracle,
-        state: InnerState,
-        fired: Tensor,
-        *,
-        unseen: bool = False,
-    ) -> None:
-        assert isinstance(state.grad_sq_y, Tensor)
-        about = replace(state, grad_sq_y=state.grad_sq_y[fired])
-        rows.leave(fired, self.stopping.reason(about))
-        oracle.release(fired, unseen=unseen)
+            elif oracle.trusts_first_step and k == min_steps == 1:
+                # The rule had fired for some rows; they took the step because of `min_steps`.
+                progress.apply_rule(state)
+                if oracle.settle(progress.done, unseen=True):
+                    break
+        return InnerResult(progress.grad_sq, k, progress.reason(), at_cap)
 
     # What is kept from one loop to the next.
 
@@ -391,7 +348,7 @@ class InnerLoop:
             optimizer.state.clear()
 
     def observe_x_gradient(self, grad_sq_x: Scalar) -> None:
-        """Take note of the x gradient at the end of an outer step."""
+        """Store the x gradient at the end of an outer step."""
         self.stopping.observe_x_gradient(grad_sq_x)
         self.grad_sq_x = grad_sq_x
 
@@ -400,47 +357,48 @@ class InnerLoop:
         return {"stopping": self.stopping.state_dict(), "grad_sq_x": self.grad_sq_x}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         self.stopping.load_state_dict(state_dict["stopping"])
         self.grad_sq_x = state_dict["grad_sq_x"]
 
 
-class _Rows:
-    """What the rows' gradients were when the rule last saw them, and why they stopped.
+class _Progress:
+    """Which rows are done, why, and what their gradients were when the rule last saw them.
 
     Attributes:
-        grad_sq: One number, or one per row; those of rows that are done stay as they were.
-        at_rest: Which rows have stopped but are still evaluated.
+        grad_sq: One number, or one per row; those of rows that are done do not change.
+        done: Whether y is done, one flag per row once the rule has been evaluated for rows.
     """
 
-    def __init__(self, resting: Tensor | None) -> None:
+    def __init__(self, rule: StoppingRule, resting: Tensor | None) -> None:
         self.grad_sq: Scalar = torch.nan
-        self.at_rest: Flag = False if resting is None else resting
-        self._evaluated: Tensor | None = None  # their places in `grad_sq`, once some have left
+        self.done: Flag = False if resting is None else resting
+        self._rule = rule
         self._reasons: dict[str, int] = {}
 
-    def see(self, grad_sq: Scalar) -> None:
-        """Take note of the rows that were evaluated."""
-        if self._evaluated is not None:
-            assert isinstance(self.grad_sq, Tensor)
-            self.grad_sq[self._evaluated] = grad_sq
-        elif isinstance(self.at_rest, Tensor) and isinstance(self.grad_sq, Tensor):
-            self.grad_sq = where(self.at_rest, self.grad_sq, grad_sq)
-        else:
-            self.grad_sq = grad_sq
+    def see(self, state: InnerState, grad_sq: Scalar) -> InnerState:
+        """Store the gradients that were evaluated; return the state with them."""
+        is_first = not isinstance(self.grad_sq, Tensor)
+        self.grad_sq = grad_sq if is_first else where(self.done, self.grad_sq, grad_sq)
+        return replace(state, grad_sq_y=self.grad_sq)
 
-    def leave(self, done: Tensor, reason: str) -> None:
-        """Some of the evaluated rows are not evaluated any more."""
-        if self._evaluated is None:
-            self._evaluated = torch.arange(len(done), device=done.device)
-        if len(self._evaluated) == 0:  # a rank that waits for the others
-            return
-        self._evaluated = self._evaluated[~done]
-        self._reasons[reason] = self._reasons.get(reason, 0) + int(done.sum())
+    def apply_rule(self, state: InnerState) -> None:
+        """Evaluate the rule; rows for which it fires are done from now on."""
+        fired = self._rule(state)
+        if isinstance(self.done, Tensor):
+            fired = fired & ~self.done
+        if not isinstance(fired, Tensor):
+            if fired:
+                self._reasons[self._rule.reason(state)] = 1
+        elif num_fired := int(fired.sum()):
+            about_them = replace(state, grad_sq_y=torch.where(fired, self.grad_sq, math.inf))
+            reason = self._rule.reason(about_them)
+            self._reasons[reason] = self._reasons.get(reason, 0) + num_fired
+        self.done = self.done | fired
 
     def finish(self, reason: str) -> None:
-        """The rest is done."""
-        left = 1 if self._evaluated is None else len(self._evaluated)
+        """All rows are done."""
+        left = int((~self.done).sum()) if isinstance(self.done, Tensor) else 1
         if left > 0:
             self._reasons[reason] = self._reasons.get(reason, 0) + left
 

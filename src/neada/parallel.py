@@ -32,12 +32,10 @@ __all__ = [
     "gather_rows",
     "is_active",
     "is_shard",
-    "is_sharded",
     "local_parts",
     "num_ranks",
     "process_group",
     "rank",
-    "sample_share",
     "squared_norm_of_shards",
     "unwrapped",
 ]
@@ -107,15 +105,6 @@ def average_gradients_(params: Sequence[Tensor], *others: Tensor) -> None:
     average_([*(param.grad for param in own if param.grad is not None), *others])
 
 
-def sample_share(num_samples: int) -> float:
-    """Return the number of samples of this rank divided by the mean over the ranks.
-
-    A mean over the samples of this rank, multiplied by this share and averaged over the ranks, is
-    the mean over the joint batch.
-    """
-    return num_samples / agree(float(num_samples)) if is_active() else 1.0
-
-
 def gather_rows(tensor: Tensor) -> Tensor:
     """Concatenate the rows of all ranks, which must have equally many."""
     if not is_active():
@@ -169,11 +158,6 @@ def squared_norm_of_shards(tensors: Sequence[Tensor]) -> float:
 def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return the part of each tensor that this rank holds, sharing its memory."""
     return [t.to_local() if is_shard(t) else t for t in tensors]  # type: ignore[attr-defined]
-
-
-def is_sharded(model: nn.Module) -> bool:
-    """Whether evaluating the model gathers its parameters from all ranks."""
-    return any_shard(model.parameters())
 
 
 @contextlib.contextmanager

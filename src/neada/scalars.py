@@ -53,8 +53,8 @@ def where(condition: Flag, a: Scalar, b: Scalar) -> Scalar:
     if not isinstance(condition, Tensor):
         return a if condition else b
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
-        # torch.where makes a float32 of two Python numbers
-        a, b = _as_tensors(a, b, like=condition)
+        # torch.where returns float32 for two Python numbers
+        a = torch.as_tensor(a, dtype=torch.float64, device=condition.device)
     return torch.where(condition, a, b)
 
 
@@ -96,7 +96,7 @@ def all_finite(a: Scalar) -> bool:
     """Whether no number is infinite or undefined."""
     if not isinstance(a, Tensor):
         return math.isfinite(a)
-    # A finite sum has finite terms only, and is the cheaper question.
+    # A finite sum has finite terms only, and takes one kernel.
     return math.isfinite(a.sum().item()) or bool(a.isfinite().all())
 
 
@@ -113,11 +113,3 @@ def any_true(flag: Flag) -> bool:
 def negate(a: Flag) -> Flag:
     """Logical not (Python's `~` is bitwise on a bool)."""
     return ~a if isinstance(a, Tensor) else not a
-
-
-def _as_tensors(a: Scalar, b: Scalar, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    device = next(t.device for t in (a, b, like) if isinstance(t, Tensor))
-    return (
-        torch.as_tensor(a, dtype=torch.float64, device=device),
-        torch.as_tensor(b, dtype=torch.float64, device=device),
-    )

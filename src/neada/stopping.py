@@ -1,7 +1,7 @@
-"""When an inner loop has gone far enough: small rules over the state of the loop.
+"""Stopping rules of an inner loop: functions of the state of the loop.
 
-Rules are joined with `|` (either is enough) and `&` (both are needed). One that looks at the
-gradient answers no while it is unknown, so that a count can stop the loop before evaluating one.
+Rules are joined with `|` (either is enough) and `&` (both are needed). A rule that uses the
+gradient returns False while it is unknown, so that a count can stop the loop before evaluating one.
 """
 
 import math
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class InnerState:
-    """What a rule may look at.
+    """The state of an inner loop, on which a rule is evaluated.
 
     Attributes:
         t: The outer index, from 0.
@@ -43,7 +43,7 @@ class InnerState:
 
 
 class StoppingRule(ABC):
-    """A question about the inner loop; `rule(state)` is the answer, per row if there are rows."""
+    """Whether an inner loop may stop: `rule(state)`, one flag per row if there are rows."""
 
     @abstractmethod
     def __call__(self, state: InnerState) -> Flag:
@@ -55,29 +55,29 @@ class StoppingRule(ABC):
 
     @property
     def needs_x_gradient(self) -> bool:
-        """Whether the rule looks at the x gradient, so that there must be one at the start."""
+        """Whether the rule uses the x gradient, so that there must be one at the start."""
         return False
 
     def reason(self, state: InnerState) -> str:
         """Which part of the rule fired, in words."""
         return str(self)
 
-    def observe_x_gradient(self, grad_sq_x: Scalar) -> None:  # noqa: B027 (most rules forget)
-        """Take note of the x gradient at the end of an outer step."""
+    def observe_x_gradient(self, grad_sq_x: Scalar) -> None:  # noqa: B027 (optional)
+        """Store the x gradient at the end of an outer step."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers; empty for most."""
+        """Return the state of the rule; empty for most."""
         return {}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # noqa: B027 (most are empty)
-        """Continue from a saved memory."""
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # noqa: B027 (optional)
+        """Continue from a saved state."""
 
     def __or__(self, other: "StoppingRule") -> "StoppingRule":
-        """Stop when either rule says so."""
+        """Stop when either rule fires."""
         return _Joined("or", self, other)
 
     def __and__(self, other: "StoppingRule") -> "StoppingRule":
-        """Stop when both rules say so."""
+        """Stop when both rules fire."""
         return _Joined("and", self, other)
 
 
@@ -86,7 +86,7 @@ class GradientMapping(StoppingRule):
 
     The theory's criterion has c = p = 1. The text of the paper's experiments, which compares the
     norm itself with a multiple of 1/(t+1), is p = 2. It is not invariant to the scale of the
-    objective; `scale` makes up for that.
+    objective; `scale` compensates for that.
 
     Args:
         scale: The constant :math:`c`.
@@ -209,8 +209,8 @@ class RelativeAccuracy(StoppingRule):
         \|G_y\|^2 \le \max(\theta\,\|\nabla_x f\|^2,\ \text{tol}^2)
 
     The share adapts: it is halved whenever the x gradient norm has not fallen by 10 % since the
-    last outer step. A heuristic: descent is guaranteed only below :math:`1/\kappa^2`, which nobody
-    knows, and this is why it adapts.
+    last outer step. This is a heuristic: descent is guaranteed only below :math:`1/\kappa^2`,
+    which is unknown.
 
     Args:
         theta: The first share.
@@ -246,7 +246,7 @@ class RelativeAccuracy(StoppingRule):
         return {"theta": self.theta, "last_sq": self._last_sq}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved share."""
+        """Continue from a saved share."""
         self.theta, self._last_sq = state_dict["theta"], state_dict["last_sq"]
 
     def __str__(self) -> str:

@@ -77,17 +77,11 @@ def check_player(tensors: Sequence[Tensor], rowwise: bool = False, what: str = "
     With `rowwise`, they must also agree on the number of rows (the first dimension).
     """
     for i, tensor in enumerate(tensors):
-        if tensor.layout != torch.strided:
+        if tensor.layout != torch.strided or not tensor.is_floating_point():
             raise TypeError(
-                f"{what} {i} is sparse; only dense tensors are supported: use .to_dense()"
+                f"{what} {i} has dtype {tensor.dtype} and layout {tensor.layout}; dense tensors "
+                "with a real floating dtype are supported: use .to_dense() or torch.view_as_real"
             )
-        if tensor.is_complex():
-            raise TypeError(
-                f"{what} {i} is complex ({tensor.dtype}); optimize its real view: "
-                "torch.view_as_real"
-            )
-        if not tensor.is_floating_point():
-            raise TypeError(f"{what} {i} has dtype {tensor.dtype}; a floating dtype is needed")
         if tensor.dtype != tensors[0].dtype:
             raise TypeError(
                 f"{what} {i} is {tensor.dtype} but {what} 0 is {tensors[0].dtype}; "
@@ -134,8 +128,8 @@ def secant(
     grads: Sequence[Tensor],
     old_grads: Sequence[Tensor],
     rowwise: bool = False,
-) -> tuple[Scalar, Scalar, Scalar]:
-    """What two gradients at two points say: `|dw|^2`, `<dw, dg>` and `|dg|^2`, in float64."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return `|dw|^2`, `<dw, dg>` and `|dg|^2` in float64, of shape () or one number per row."""
     total: Tensor | None = None
     for quadruple in zip(points, old_points, grads, old_grads, strict=True):
         num_rows = len(quadruple[0]) if rowwise else 1
@@ -148,10 +142,8 @@ def secant(
         gram = gram if rowwise else gram.sum(0, keepdim=True)
         total = gram if total is None else total + gram
     assert total is not None
-    moved_sq, product, changed_sq = total[:, 0, 0], total[:, 0, 1], total[:, 1, 1]
-    if rowwise:
-        return moved_sq, product, changed_sq
-    return moved_sq.item(), product.item(), changed_sq.item()
+    gram = total if rowwise else total[0]
+    return gram[..., 0, 0], gram[..., 0, 1], gram[..., 1, 1]
 
 
 def _pair_gram(point: Tensor, old_point: Tensor, grad: Tensor, old_grad: Tensor) -> Tensor:
@@ -264,6 +256,8 @@ region ends. A leaf that is modified in place would be evaluated at its old cont
 
 def add_scaled_(targets: Sequence[Tensor], tensors: Sequence[Tensor], scale: Scalar) -> None:
     """`targets += scale * tensors`, each row by its own scale if there is one per row."""
+    if isinstance(scale, Tensor) and scale.dim() == 0:
+        scale = scale.item()
     if _exceeds(scale, targets[0].dtype):
         for target, tensor in zip(targets, tensors, strict=True):
             target.add_(_product(tensor, scale))
@@ -293,7 +287,7 @@ def interpolate_(targets: Sequence[Tensor], tensors: Sequence[Tensor], weight: S
 
 def blend_(targets: Sequence[Tensor], tensors: Sequence[Tensor], rows: Flag) -> None:
     """Write `tensors` into `targets` where the flag holds: everywhere, nowhere, or in some rows."""
-    if isinstance(rows, Tensor):
+    if isinstance(rows, Tensor) and rows.dim() > 0:
         for target, tensor in zip(targets, tensors, strict=True):
             chosen = rows.reshape(-1, *[1] * (target.dim() - 1))
             target.copy_(torch.where(chosen, tensor, target))

@@ -316,9 +316,10 @@ class PlayerOptimizer(Optimizer):
         """
         rowwise = self._rowwise and self.uses_gradient_norm
         norm_sq = tensors.squared_norm(grads, rowwise)
-        too_large = negate(norm_sq <= torch.finfo(grads[0].dtype).max)
-        if any_true(too_large):
-            tensors.raise_non_finite([p.grad for p in self._all_params()], rows=too_large)
+        in_range = norm_sq <= torch.finfo(grads[0].dtype).max
+        if not all_true(in_range):
+            gradients = [p.grad for p in self._all_params()]
+            tensors.raise_non_finite(gradients, rows=negate(in_range))
         return norm_sq if self.uses_gradient_norm else math.nan
 
     def _numbers(self, active: Active) -> dict[str, Any]:

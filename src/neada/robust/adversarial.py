@@ -84,8 +84,8 @@ class AdversarialTraining(BallObjective):
     The loop is that of `WRM` with a set instead of a penalty. With bounds the set is the part of
     the ball that lies in them, and the projection on that part is exact for every norm.
 
-    Needs to know: the radius eps. The inner problem is not concave, so the inner loop finds a local
-    maximum: nothing is certified.
+    Required: the radius eps. The inner problem is not concave, so the inner loop finds a local
+    maximum, and there is no certificate.
 
     Args:
         model: Any network.

@@ -11,7 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.optimizer import Optimizer
 
 from neada import parallel
-from neada.checks import check_choice, check_flags
+from neada.checks import check_choice
 from neada.folding import folded
 from neada.inner import InnerLoop, InnerOptions
 from neada.robust.losses import Network
@@ -83,7 +83,6 @@ class Adversary:
         check_choice("per_sample", self.per_sample, (None, True, False))
         check_choice("batch_norm", self.batch_norm, ("frozen", "batch"))
         check_choice("dropout", self.dropout, ("off", "on"))
-        check_flags(fold=self.fold)
         check_choice("measure", self.measure, ("auto", "sample", "batch", "gap"))
         rule = self.inner_loop().stopping
         if rule.needs_x_gradient:

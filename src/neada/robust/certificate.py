@@ -17,7 +17,7 @@ from neada.robust.losses import Loss, checked_inputs, sample_losses, unreduced
 from neada.robust.smoothness import estimated_smoothness, is_unaltered, proven_smoothness
 from neada.robust.wrm import WRM
 from neada.sets import Box
-from neada.tensors import row_sums
+from neada.tensors import is_whole, row_sums
 
 __all__ = ["Certificate", "certificate"]
 
@@ -27,8 +27,8 @@ class Certificate:
     r"""A bound of the mean loss under every shift of the data within a Wasserstein distance.
 
     Attributes:
-        kind: "certified" where the smoothness is proven; "estimated" elsewhere: then the number
-            is no guarantee.
+        kind: "certified" if the smoothness is proven, up to floating-point rounding; "estimated"
+            otherwise: the value is then no guarantee.
         value: The bound, ``surrogate + gap + price``.
         surrogate: The mean of :math:`\ell(z_i) - \gamma\|z_i - v_i\|^2` at the points found.
         gap: A bound of the mean by which those points miss the inner maximum; never negative.
@@ -36,8 +36,8 @@ class Certificate:
         gamma: The price of a unit of squared distance.
         rho: The size of the shift: the mean squared distance that the inputs may be moved.
         smoothness: The smoothness of the loss in the input that was used.
-        num_samples: How many samples were looked at.
-        reason: Why it is of this kind, in a sentence.
+        num_samples: The number of samples.
+        reason: Why it is of this kind.
     """
 
     kind: Literal["certified", "estimated"]
@@ -70,8 +70,8 @@ def certificate(
         \ \le\ \gamma\rho + \frac1n \sum_i \max_z\ \ell(z) - \gamma\|z - v_i\|^2
         \ \le\ \gamma\rho + \frac1n \sum_i \Bigl(\phi_i + \frac{\|g_i\|^2}{2(2\gamma - L)}\Bigr)
 
-    where :math:`P` is the empirical distribution of the data (nothing is said about data that were
-    not looked at), :math:`W` the squared-distance transport cost, :math:`\phi_i` and :math:`g_i`
+    where :math:`P` is the empirical distribution of the data (there is no statement about other
+    data), :math:`W` the squared-distance transport cost, :math:`\phi_i` and :math:`g_i`
     the inner objective and its gradient at the points found, and :math:`L` the smoothness of the
     loss in the input. With bounds only shifts within them are meant, and the gap is the maximum
     within them of the same quadratic bound.
@@ -113,28 +113,32 @@ def certificate(
             f"a certificate is about a WRM objective, not {type(objective).__name__}: construct "
             "WRM(model, loss, gamma)"
         )
-    check_number("rho", rho, strict=False)
-    check_number("tol", tol)
-    check_number("num_probed", num_probed, above=1, strict=False, whole=True)
     gamma = objective.gamma if gamma is None else gamma
+    check_number("rho", rho, strict=False)
     check_number("gamma", gamma)
-    check_number("max_steps", max_steps, above=0, strict=False, whole=True)
-    original = objective.model
-    if isinstance(original, DistributedDataParallel):
-        original = original.module
-    model = _own_copy(original)
+    check_number("tol", tol)
+    check_number("max_steps", max_steps, strict=False, whole=True)
+    check_number("num_probed", num_probed, whole=True)
+    model = objective.model
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    losses = _exact_losses(model, objective.loss_function)
     batches = _read(data, objective.bounds)
-    probed = list(_first(batches, num_probed))
+    probed = _first(batches, num_probed)
     if not probed:
         raise ValueError("the data have no batches, so there is nothing to certify")
     of_classes = _are_classes(probed[0][1])
-    proven = proven_smoothness(original, objective.loss_function, of_classes)
-    losses = _exact_losses(model, objective.loss_function)
-    smoothness = (
-        max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
-        if proven is None
-        else proven
-    )
+    smoothness = proven_smoothness(model, objective.loss_function, of_classes)
+    kind: Literal["certified", "estimated"] = "certified"
+    reason = "the smoothness is proven from the norms of the layers"
+    if smoothness is None:
+        smoothness = max(estimated_smoothness(partial(losses, targets=t), z) for z, t in probed)
+        kind = "estimated"
+        reason = (
+            f"the smoothness is estimated from the curvature at {sum(len(z) for z, _ in probed)} "
+            "samples; it is proven only for an unaltered nn.Sequential of linear layers and smooth "
+            "activations"
+        )
     if not 2.0 * gamma > smoothness:
         raise ValueError(
             f"gamma={gamma:g} is not above half the smoothness {smoothness:g} of the loss, "
@@ -150,14 +154,14 @@ def certificate(
                 f"targets must be classes from 0, got {targets.min()}: leave out the samples that "
                 "the loss ignores"
             )
-        climb = _Climb(inputs, objective.bounds, gamma, smoothness, losses, targets)
-        values, gaps = climb.maximize(tol, max_steps)
+        inner = _InnerProblem(partial(losses, targets=targets), inputs, objective.bounds, gamma)
+        values, gaps = inner.bounds(2.0 * gamma - smoothness, tol, max_steps)
         surrogate += values.sum().item()
         gap += gaps.sum().item()
         num_samples += len(inputs)
     surrogate, gap, price = surrogate / num_samples, gap / num_samples, gamma * rho
     return Certificate(
-        kind="estimated" if proven is None else "certified",
+        kind=kind,
         value=surrogate + gap + price,
         surrogate=surrogate,
         gap=gap,
@@ -166,109 +170,81 @@ def certificate(
         rho=rho,
         smoothness=smoothness,
         num_samples=num_samples,
-        reason=(
-            f"the curvature at {sum(len(z) for z, _ in probed)} samples stands in for the "
-            "smoothness, which is proven only for an nn.Sequential of linear layers and smooth "
-            "activations that nothing has altered"
-            if proven is None
-            else "the smoothness is proven from the norms of the layers"
-        ),
+        reason=reason,
     )
 
 
-class _Climb:
-    """Gradient ascent on one batch's inner problems, with bounds of what is missing."""
+class _InnerProblem:
+    """The inner problems of a batch: the losses minus the price, in the box."""
 
     def __init__(
-        self,
-        clean: Tensor,
-        bounds: Box | None,
-        gamma: float,
-        smoothness: float,
-        losses: Callable[..., Tensor],
-        targets: Any,
+        self, losses: Callable[[Tensor], Tensor], clean: Tensor, box: Box | None, gamma: float
     ) -> None:
-        self.clean = clean
-        self.gamma = gamma
-        self.concavity = 2.0 * gamma - smoothness
-        self.losses = losses
-        self.targets = targets
+        self.losses, self.clean, self.gamma = losses, clean, gamma
         self.lower = torch.full_like(clean, -math.inf)
         self.upper = torch.full_like(clean, math.inf)
-        if bounds is not None:
+        if box is not None:
             # Data may leave the bounds by a rounding error; then they are the bounds.
-            self.lower = torch.minimum(bounds.project(self.lower), clean)
-            self.upper = torch.maximum(bounds.project(self.upper), clean)
+            self.lower = torch.minimum(box.project(self.lower), clean)
+            self.upper = torch.maximum(box.project(self.upper), clean)
 
-    def maximize(self, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
-        """The objective and the bound of the gap, for each sample where its sum was best."""
+    def bounds(self, concavity: float, tol: float, max_steps: int) -> tuple[Tensor, Tensor]:
+        """The value found and a bound of what it misses, for each sample where the sum was best."""
         z = self.clean
-        values, gradients = self._evaluate(z)
-        gaps = self._gaps(z, gradients)
+        values, gaps, gradients = self._evaluate(z, concavity)
         for _ in range(max_steps):
             if bool((gaps <= tol).all()):
                 break
             # The curvature is between 2 gamma - L and 2 gamma + L: the best fixed step.
             z = (z + gradients / (2.0 * self.gamma)).clamp(self.lower, self.upper)
-            new_values, gradients = self._evaluate(z)
-            new_gaps = self._gaps(z, gradients)
+            new_values, new_gaps, gradients = self._evaluate(z, concavity)
             better = new_values + new_gaps < values + gaps
             values = torch.where(better, new_values, values)
             gaps = torch.where(better, new_gaps, gaps)
         if not bool((values + gaps).isfinite().all()):
             raise ValueError(
-                "the bound of a sample is not a finite number: check its target, or use a gamma "
-                "further above half the smoothness"
+                "the bound of a sample is NaN or Inf: check the model and the targets, or use a "
+                "gamma further above half the smoothness"
             )
         return values, gaps
 
-    def _evaluate(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The inner objective of each sample, and its gradients."""
+    def _evaluate(self, z: Tensor, concavity: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The values, the bounds of what they miss, and the gradients.
+
+        A bound is the maximum over d of <g, d> - concavity |d|^2 / 2 with z + d in the box.
+        """
         z = z.detach().requires_grad_()
         with torch.enable_grad():
-            prices = self.gamma * row_sums((z - self.clean).square())
-            values = self.losses(z, self.targets) - prices
+            values = self.losses(z) - self.gamma * row_sums((z - self.clean).square())
             (gradients,) = torch.autograd.grad(values.sum(), z)
-        return values.detach(), gradients
-
-    def _gaps(self, z: Tensor, gradients: Tensor) -> Tensor:
-        """The maximum over d of <g, d> - (2 gamma - L) |d|^2 / 2 with z + d in the box."""
-        step = (gradients / self.concavity).clamp(self.lower - z, self.upper - z)
-        return row_sums(step * (gradients - 0.5 * self.concavity * step))
-
-
-def _own_copy(model: nn.Module) -> nn.Module:
-    """The network in evaluation mode, for gradients in the inputs only."""
-    for name, tensor in model.state_dict().items():
-        if isinstance(tensor, Tensor) and not bool(tensor.isfinite().all()):
-            raise ValueError(f"the model's {name} is not finite, so there is nothing to certify")
-    return copy.deepcopy(model).eval().requires_grad_(False)
+        z = z.detach()
+        step = (gradients / concavity).clamp(self.lower - z, self.upper - z)
+        gaps = row_sums(step * (gradients - 0.5 * concavity * step))
+        return values.detach(), gaps, gradients
 
 
 def _exact_losses(model: nn.Module, loss: Loss) -> Callable[..., Tensor]:
-    """The losses of samples in float64, as far as the network can be evaluated in it."""
+    """The losses of samples in evaluation mode, in float64 as far as the network allows it."""
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, Tensor) and not bool(tensor.isfinite().all()):
+            raise ValueError(f"the model's {name} has NaN or Inf: there is nothing to certify")
+    model = copy.deepcopy(model).eval().requires_grad_(False)
     dtype = torch.float64
     if all(is_unaltered(part) for part in model.modules()):
-        model = copy.deepcopy(model).double()
-    else:  # what was put in may compute with tensors of the network's own precision
+        model = model.double()
+    else:  # hooks and replaced methods may compute with tensors of the network's own precision
         dtype = next((p.dtype for p in model.parameters()), dtype)
-    sample_loss = _exact_loss(unreduced(loss))
+    sample_loss = unreduced(loss)
+    if isinstance(sample_loss, nn.Module):
+        sample_loss = copy.deepcopy(sample_loss).double().requires_grad_(False)
+    elif isinstance(sample_loss, partial):  # with weights of the classes, for example
+        keywords = {name: _as_exact(entry) for name, entry in sample_loss.keywords.items()}
+        sample_loss = partial(sample_loss.func, *map(_as_exact, sample_loss.args), **keywords)
 
     def losses(z: Tensor, targets: Any) -> Tensor:
         return sample_losses(sample_loss(model(z.to(dtype)).double(), targets), len(z))
 
     return losses
-
-
-def _exact_loss(loss: Loss) -> Loss:
-    """The loss with its own tensors, such as weights of the classes, in float64."""
-    if isinstance(loss, nn.Module):
-        return copy.deepcopy(loss).double().requires_grad_(False)
-    if isinstance(loss, partial):
-        args = [_as_exact(entry) for entry in loss.args]
-        keywords = {name: _as_exact(entry) for name, entry in loss.keywords.items()}
-        return partial(_exact_loss(loss.func), *args, **keywords)
-    return loss
 
 
 def _as_exact(entry: Any) -> Any:
@@ -286,12 +262,8 @@ def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any
                 f"{type(batch).__name__}"
             )
         inputs, targets = batch[0], batch[1]
-        if isinstance(inputs, Tensor):
-            inputs = inputs.as_subclass(Tensor)
-            if not inputs.is_floating_point() and not inputs.is_complex():
-                inputs = inputs.double()
-            if len(inputs) == 0:
-                continue
+        if isinstance(inputs, Tensor) and is_whole(inputs):
+            inputs = inputs.double()
         clean = checked_inputs(inputs, bounds)
         if clean.dim() < 2:
             raise ValueError(
@@ -301,11 +273,13 @@ def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any
         yield clean.to(torch.float64, copy=True), _as_exact(targets)
 
 
-def _first(batches: Iterator[tuple[Tensor, Any]], num_samples: int) -> Iterator[tuple[Tensor, Any]]:
-    """So many batches that they have the number of samples."""
+def _first(batches: Iterator[tuple[Tensor, Any]], num_samples: int) -> list[tuple[Tensor, Any]]:
+    """As many batches as are needed for the number of samples."""
+    found = []
     while num_samples > 0 and (batch := next(batches, None)) is not None:
         num_samples -= len(batch[0])
-        yield batch
+        found.append(batch)
+    return found
 
 
 def _are_classes(targets: Any) -> bool:

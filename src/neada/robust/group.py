@@ -19,10 +19,9 @@ from neada.optim.constrain import constraints
 from neada.optim.mirror import ExponentiatedGradient
 from neada.robust.losses import (
     Loss,
-    check_finite_loss,
     check_model,
+    check_x_optimizer,
     checked_ids,
-    checked_parameters,
     described,
     sample_losses,
     unreduced,
@@ -31,7 +30,6 @@ from neada.robust.records import Joint, RobustInfo
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
-from neada.steppers.composed import check_descends
 from neada.stopping import StoppingRule
 
 __all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
@@ -164,8 +162,8 @@ class GroupDRO(Counted):
         self.stopping = stopping
         self.inner = inner if inner.max_steps is not None else replace(inner, max_steps=_MAX_STEPS)
         self._stepper: NeAda | Simultaneous | None = None
-        self._loop: InnerLoop | None = None
-        self._loaded: dict[str, Any] | None = None
+        self._loop: InnerLoop | None = None  # that of the stepper
+        self._loaded: dict[str, Any] | None = None  # the state of the loop before there is one
 
     def __repr__(self) -> str:
         weights = [round(weight, 4) for weight in self.weights.tolist()]
@@ -234,14 +232,18 @@ class GroupDRO(Counted):
             groups: The id of each sample's group.
 
         Returns:
-            What the step saw and spent.
+            Loss, norms and counts of this step.
 
         Raises:
             NonFiniteGradient: The loss or a gradient is NaN or Inf; the parameters are unchanged.
         """
         stepper = self._stepper_for(x_optimizer)
         losses = self.group_losses(inputs, targets, groups)
-        check_finite_loss(losses.sum().item())
+        if not bool(losses.isfinite().all()):
+            raise tensors.NonFiniteGradient(
+                f"the losses of the groups are {losses.tolist()}: lower the learning rate or check "
+                "the data"
+            )
         closure = self.closure(inputs, targets, groups)
         tries_points = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
         if not tries_points and not (self.stopping and self.stopping.needs_x_gradient):
@@ -272,19 +274,17 @@ class GroupDRO(Counted):
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""
-        # Of the stepper only the inner loop: the model's optimizer belongs to whoever made it.
-        inner = self._loaded if self._loop is None else self._loop.state_dict()
         return {
             "class": type(self).__name__,
             "counters": self.counters.state_dict(),
             "weights": self.weights.detach().clone(),
             "last_losses": self._last_losses.clone(),
             "y_optimizer": self.y_optimizer.state_dict(),
-            "inner": inner,
+            "inner": self._inner_state(),  # the model's optimizer is saved by its owner
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state, bit for bit."""
+        """Continue from a saved state, bit for bit."""
         check_origin(self, state_dict)
         if state_dict["weights"].shape != self.weights.shape:
             raise ValueError(
@@ -305,21 +305,22 @@ class GroupDRO(Counted):
 
     def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
         if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
-            check_descends(x_optimizer)
-            checked_parameters(x_optimizer, [self.model, self.loss_function])
+            check_x_optimizer(x_optimizer, [self.model, self.loss_function])
             if self.regularizer is None:
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
+                known = self._inner_state()
                 self._stepper = NeAda(
                     x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
                 )
-                known = self._loaded if self._loop is None else self._loop.state_dict()
                 self._loop = self._stepper.inner
                 if known is not None:
                     self._loop.load_state_dict(known)
             self._stepper.counters = self.counters
-            self._loaded = None
         return self._stepper
+
+    def _inner_state(self) -> dict[str, Any] | None:
+        return self._loaded if self._loop is None else self._loop.state_dict()
 
 
 def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,17 +12,18 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
+from neada.optim.constrain import constraints
 from neada.sets import Box
+from neada.steppers.composed import check_descends
 
 __all__ = [
     "Loss",
     "Network",
-    "check_finite_loss",
     "check_model",
+    "check_x_optimizer",
     "checked_ids",
     "checked_inputs",
     "checked_norm",
-    "checked_parameters",
     "described",
     "sample_losses",
     "take_rows",
@@ -140,43 +141,44 @@ def checked_ids(name: str, ids: object, num_samples: int, size: int | None = Non
     return found.long()
 
 
-def checked_parameters(x_optimizer: Optimizer, owners: Sequence[object]) -> list[Tensor]:
-    """Return the parameters that the model's optimizer moves.
+def check_x_optimizer(x_optimizer: Optimizer, owners: Sequence[object]) -> None:
+    """Raise unless the optimizer minimizes and moves a parameter of one of the modules.
 
-    Args:
-        x_optimizer: The optimizer.
-        owners: The modules of which it must move at least one parameter.
+    It also applies sets in the groups of torch's own optimizers.
     """
+    check_descends(x_optimizer)
+    constraints(x_optimizer)
     given = [p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad]
     if not given:
         raise ValueError("the x optimizer has no parameter that requires a gradient")
-    moved = {id(p) for p in given}
-    modules = (owner for owner in owners if isinstance(owner, nn.Module))
-    if not any(id(p) in moved for module in modules for p in module.parameters()):
+    modules = [owner for owner in owners if isinstance(owner, nn.Module)]
+    owned = {id(p) for module in modules for p in module.parameters()}
+    if not any(id(p) in owned for p in given):
         raise ValueError(
             "the x optimizer has no parameter of this model: construct it with model.parameters()"
         )
-    return given
 
 
-def check_finite_loss(loss: float) -> None:
-    """Raise `NonFiniteGradient` unless the loss of a batch is finite."""
+def checked_norm(loss: float, params: Sequence[Tensor], sharded: bool) -> float:
+    """Return the squared norm of the model's gradient.
+
+    Args:
+        loss: The loss of the batch.
+        params: The parameters, with their gradients.
+        sharded: Whether some of them are spread over the ranks.
+
+    Raises:
+        NonFiniteGradient: The loss or the norm is NaN or Inf.
+    """
     if not math.isfinite(loss):
         raise tensors.NonFiniteGradient(
             f"the loss is {loss}: lower the learning rate or check the data"
         )
-
-
-def checked_norm(params: Sequence[Tensor]) -> float:
-    """Return the squared norm of the model's gradient; raise unless it is finite."""
     grads = [p.grad for p in params if p.grad is not None]
-    if parallel.any_shard(grads):
-        norm = parallel.squared_norm_of_shards(grads)
-    else:
-        norm = float(tensors.squared_norm(grads))
-    if not math.isfinite(norm):
+    norm_sq = parallel.squared_norm_of_shards(grads) if sharded else tensors.squared_norm(grads)
+    if not math.isfinite(norm_sq):
         tensors.raise_non_finite(grads)
-    return norm
+    return float(norm_sq)
 
 
 def described(owner: object, model: nn.Module, loss: Loss, parts: Mapping[str, object]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,25 +14,22 @@ from neada import parallel, tensors
 from neada.checks import check_origin, check_pair
 from neada.inner import Counted, Counters, backward
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constraints
 from neada.robust.adversary import Adversary, inner_model
 from neada.robust.losses import (
     Loss,
     Network,
-    check_finite_loss,
     check_model,
+    check_x_optimizer,
     checked_ids,
     checked_inputs,
     checked_norm,
-    checked_parameters,
     described,
     sample_losses,
     unreduced,
 )
 from neada.robust.records import Joint, Perturbed, RobustInfo
-from neada.robust.samples import Gap, Samples, check_y_optimizer
+from neada.robust.samples import Samples, check_y_optimizer
 from neada.sets import Box, Set
-from neada.steppers.composed import check_descends
 
 __all__ = ["Bounds", "InputObjective"]
 
@@ -48,8 +45,9 @@ class InputObjective(Counted, ABC):
 
     _shown: ClassVar[tuple[str, ...]]
     """The attributes that define the problem, for `repr`."""
-    _gap: Gap | None = None
-    """The number that the rule is evaluated on, where it is not the squared gradient mapping."""
+    _gap: Callable[[Tensor, Tensor, Set], Tensor] | None = None
+    """What the rule is evaluated on per sample, from y, its gradient and its region, where it is
+    not the squared gradient mapping."""
     _first_step_fits: ClassVar[bool] = False
     """Whether the first step of the default optimizer is right where the loss is nearly linear."""
 
@@ -61,6 +59,7 @@ class InputObjective(Counted, ABC):
             raise TypeError(f"adversary must be Adversary(...), not {type(adversary).__name__}")
         self.counters = Counters()
         self.model = model
+        self._module = parallel.unwrapped(model)
         self.loss_function = loss
         self.adversary = adversary
         self.bounds = None if bounds is None else Box(*check_pair("bounds", bounds))
@@ -69,6 +68,7 @@ class InputObjective(Counted, ABC):
         self.inner = adversary.inner_loop()
         self._sample_loss = unreduced(loss)
         self._kept: Tensor | None = None  # perturbations by sample id
+        self._x_optimizer: Optimizer | None = None  # the one that has been checked
 
     def __repr__(self) -> str:
         own = {name: getattr(self, name) for name in self._shown}
@@ -132,54 +132,63 @@ class InputObjective(Counted, ABC):
         Raises:
             NonFiniteGradient: The loss or a gradient is NaN or Inf; the parameters are unchanged.
         """
-        check_descends(x_optimizer)
-        constraints(x_optimizer)  # honors sets in the groups of torch's own optimizers
-        params = checked_parameters(x_optimizer, [self.model, self.loss_function])
+        if x_optimizer is not self._x_optimizer:
+            check_x_optimizer(x_optimizer, [self.model, self.loss_function])
+            self._x_optimizer = x_optimizer
         worst = self.perturb(inputs, targets, ids)
-        self.counters.check_budget()
-        loss = self._batch_loss(worst)
-        mean = parallel.agree(loss.item(), weight=len(inputs))
-        check_finite_loss(mean)
-        x_optimizer.zero_grad()
-        sharded = parallel.any_shard(params)
-        backward(_shared(loss, worst), params, self.grad_scaler, sharded=sharded)
-        if parallel.unwrapped(self.model) is self.model:  # no wrapper has averaged them
-            parallel.average_gradients_(params)
-        self.counters.count("x", len(inputs))
-        grad_sq_x = checked_norm(params)
-        before = self.calls_value
-        self._move_model(x_optimizer, worst, mean)
-        self.outer_steps += 1
+        loss, grad_sq_x = self._x_gradient(x_optimizer, worst)
+        calls_value = self._move_model(x_optimizer, worst, loss)
+        self.counters.outer_steps += 1
         return RobustInfo(
-            loss=mean,
-            value=mean - worst.penalty,
+            loss=loss,
+            value=loss - worst.penalty,
             perturbation=worst.perturbation,
             grad_sq_x=grad_sq_x,
             grad_sq_y=worst.grad_sq_y,
             calls_x=1,
             calls_y=worst.calls_y,
-            calls_value=worst.calls_value + self.calls_value - before,
+            calls_value=worst.calls_value + calls_value,
             samples_x=len(inputs),
             samples_y=worst.samples_y,
             inner_steps=worst.inner_steps,
             stop_reason=worst.stop_reason,
         )
 
-    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, mean: float) -> None:
-        """One step of the model's optimizer with the gradients in place."""
+    def _x_gradient(self, x_optimizer: Optimizer, worst: Perturbed) -> tuple[float, float]:
+        """Put the model's gradient in `.grad`; return the loss and the squared norm, both finite.
+
+        The loss is the mean over all ranks.
+        """
+        self.counters.check_budget()
+        loss = self._batch_loss(worst)
+        mean = parallel.agree(loss.item() / worst.share, weight=len(worst.inputs))
+        params = [p for group in x_optimizer.param_groups for p in group["params"]]
+        params = [p for p in params if p.requires_grad]
+        x_optimizer.zero_grad()
+        sharded = parallel.any_shard(params)
+        backward(loss, params, self.grad_scaler, sharded=sharded)
+        if self._module is self.model:  # no wrapper has averaged the gradients
+            parallel.average_gradients_(params)
+        self.counters.count("x", len(worst.inputs))
+        return mean, checked_norm(mean, params, sharded)
+
+    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: float) -> int:
+        """Take one step with the gradients in place; return how many values it evaluated."""
+        if not isinstance(x_optimizer, PlayerOptimizer):
+            x_optimizer.step()
+            tensors.drop_cached_casts()
+            return 0
+        before = self.counters.calls_value
 
         def trial_loss() -> Tensor:
             self.counters.check_budget()
-            self.calls_value += 1
-            loss = _shared(self._batch_loss(worst), worst)
+            self.counters.calls_value += 1
+            loss = self._batch_loss(worst)
             parallel.average_([loss])
             return loss
 
-        if isinstance(x_optimizer, PlayerOptimizer):
-            x_optimizer.step(trial_loss, value=mean)
-        else:
-            x_optimizer.step()
-            tensors.drop_cached_casts()
+        x_optimizer.step(trial_loss, value=loss)
+        return self.counters.calls_value - before
 
     @torch.inference_mode(False)
     def perturb(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Perturbed:
@@ -197,12 +206,12 @@ class InputObjective(Counted, ABC):
         before = replace(self.counters)
         clean = checked_inputs(inputs, self.bounds)
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
-        with inner_model(parallel.unwrapped(self.model), self.adversary, losses) as model:
-            samples = self._samples(model, clean, targets, ids)
-            found = self.inner.maximize(samples, self.outer_steps, self.counters)
+        with inner_model(self._module, self.adversary, losses) as model:
+            samples = Samples(self, model, clean, targets, ids)
+            found = self.inner.maximize(samples, self.counters.outer_steps, self.counters)
             worst = samples.answer()
-        share = self._checked_share(worst)
-        self._keep(ids, worst - clean)
+        share = _checked_share(worst)
+        self._keep(ids, worst - clean, share)
         distances_sq, grad_sq = _distances_sq(worst, clean), found.grad_sq
         return Perturbed(
             inputs=worst,
@@ -239,8 +248,8 @@ class InputObjective(Counted, ABC):
         self.counters.check_budget()
         self.counters.count("x", len(worst.inputs))
         loss = self._batch_loss(worst)
-        self.outer_steps += int(advance)
-        return _shared(loss, worst)
+        self.counters.outer_steps += int(advance)
+        return loss
 
     def joint(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Joint:
         r"""The batch for a method that moves the model and the samples by one evaluation.
@@ -270,8 +279,7 @@ class InputObjective(Counted, ABC):
             return self._values(scaled, losses, clean).mean()
 
         def finish() -> tuple[float, float]:
-            self._checked_share(y.detach())
-            self._keep(ids, y.detach() - clean)
+            self._keep(ids, y.detach() - clean, _checked_share(y.detach()))
             return penalty, _distances_sq(y.detach(), clean).sqrt().mean().item()
 
         return Joint(y, region, mean_value, scale, finish)
@@ -299,39 +307,18 @@ class InputObjective(Counted, ABC):
 
     # The inner problem of a batch.
 
-    def _samples(self, model: Network, clean: Tensor, targets: Any, ids: Tensor | None) -> Samples:
-        """The inner problem: its value, its region, its start, and the optimizer of y."""
-        adversary = self.adversary
-        region = self._region(clean)
-        against = self._against(model, clean, targets)
-        y = self._started(clean, region, ids).requires_grad_()
-        optimizer = (adversary.optimizer or self._default_optimizer)([y])
-        per_sample = adversary.stops_per_sample
-        check_y_optimizer(optimizer, y, per_sample)
+    def _y_optimizer(self, y: Tensor) -> Optimizer:
+        if self.adversary.optimizer is None:
+            return self._default_optimizer([y])
+        optimizer = self.adversary.optimizer([y])
+        check_y_optimizer(optimizer, y, self.adversary.stops_per_sample)
         tries_points = isinstance(optimizer, PlayerOptimizer) and optimizer.tries_points
-        if tries_points and parallel.is_sharded(self.model):
+        if tries_points and parallel.any_shard(self.model.parameters()):
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates a different number of points on every rank, "
                 "and the model is sharded: use the default optimizer"
             )
-
-        def value(y: Tensor, clean: Tensor, against: Any) -> Tensor:
-            return self._values(y, self._y_losses(model, y, against), clean)
-
-        return Samples(
-            value,
-            self._region,
-            clean,
-            against,
-            y,
-            optimizer,
-            self.counters,
-            of_mean=adversary.measure == "batch",
-            per_sample=per_sample,
-            trusts_first_step=adversary.optimizer is None and self._first_step_fits,
-            gap=self._gap,
-            grad_scaler=self.grad_scaler,
-        )
+        return optimizer
 
     def _started(self, clean: Tensor, region: Set | None, ids: Tensor | None) -> Tensor:
         """Where y starts: at the clean inputs plus what was kept, or as the objective has it."""
@@ -343,55 +330,54 @@ class InputObjective(Counted, ABC):
                 )
             return self._start(clean, region)
         places = checked_ids("ids", ids, len(clean)).cpu()
-        if self._kept is None:
-            self._kept = torch.zeros((0, *clean.shape[1:]), dtype=clean.dtype)
-        if self._kept.shape[1:] != clean.shape[1:]:
-            raise ValueError(
-                f"the kept perturbations have shape {tuple(self._kept.shape[1:])} and the samples "
-                f"{tuple(clean.shape[1:])}: use one objective for each data set"
-            )
-        self._kept = _grown(self._kept, int(places.max()) + 1)
-        start = clean + self._kept[places].to(clean)
+        start = clean + self._kept_up_to(int(places.max()), clean)[places].to(clean)
         return start if region is None else region.project_(start)
 
-    def _keep(self, ids: Tensor | None, delta: Tensor) -> None:
+    def _keep(self, ids: Tensor | None, delta: Tensor, share: float) -> None:
         """Keep perturbations by id, those of all ranks on every rank."""
-        if self._kept is not None and ids is not None:
-            if parallel.sample_share(len(delta)) != 1.0:
-                raise ValueError(
-                    "kept perturbations need equally many samples on every rank: use "
-                    "drop_last=True, or a DistributedSampler"
-                )
-            places = parallel.gather_rows(torch.as_tensor(ids).long().cpu()).cpu()
-            self._kept = _grown(self._kept, int(places.max()) + 1)
-            self._kept[places] = parallel.gather_rows(delta.detach()).to(self._kept)
-
-    def _checked_share(self, worst: Tensor) -> float:
-        """The share of this rank in the joint batch; raises on all ranks unless y is finite."""
-        finite = math.isfinite(worst.sum().item()) or bool(worst.isfinite().all())
-        mean_count = parallel.agree(float(len(worst)) if finite else math.nan)
-        if math.isnan(mean_count):
-            raise tensors.NonFiniteGradient(
-                "the perturbed inputs overflow: lower the adversary's learning rate"
+        if ids is None:
+            return
+        if share != 1.0:
+            raise ValueError(
+                "kept perturbations need equally many samples on every rank: use drop_last=True, "
+                "or a DistributedSampler"
             )
-        return len(worst) / mean_count
+        places = parallel.gather_rows(torch.as_tensor(ids).long().cpu()).cpu()
+        kept = self._kept_up_to(int(places.max()), delta)
+        kept[places] = parallel.gather_rows(delta.detach()).to(kept)
+
+    def _kept_up_to(self, last_id: int, like: Tensor) -> Tensor:
+        """The kept perturbations by sample id; zero for samples that have not been seen."""
+        if self._kept is None:
+            self._kept = torch.zeros((0, *like.shape[1:]), dtype=like.dtype)
+        if self._kept.shape[1:] != like.shape[1:]:
+            raise ValueError(
+                f"the kept perturbations have shape {tuple(self._kept.shape[1:])} and the samples "
+                f"{tuple(like.shape[1:])}: use one objective for each data set"
+            )
+        missing = last_id + 1 - len(self._kept)
+        if missing > 0:
+            new = self._kept.new_zeros((missing, *like.shape[1:]))
+            self._kept = torch.cat([self._kept, new])
+        return self._kept
 
     def _batch_loss(self, worst: Perturbed) -> Tensor:
+        """The mean loss, scaled so that the mean over the ranks is that of the joint batch."""
         tensors.drop_cached_casts()
-        return self._x_losses(self.model, worst.inputs, worst.clean, worst.targets).mean()
+        losses = self._x_losses(self.model, worst.inputs, worst.clean, worst.targets)
+        return losses.mean() if worst.share == 1.0 else worst.share * losses.mean()
 
 
-def _shared(loss: Tensor, worst: Perturbed) -> Tensor:
-    """The loss of this rank, scaled so that the mean over the ranks is that of the joint batch."""
-    return loss if worst.share == 1.0 else worst.share * loss
+def _checked_share(y: Tensor) -> float:
+    """The share of this rank in the joint batch; raises on all ranks unless y is finite."""
+    mean_count = parallel.agree(float(len(y)) if bool(y.isfinite().all()) else math.nan)
+    if math.isnan(mean_count):
+        raise tensors.NonFiniteGradient(
+            "the perturbed inputs overflow: lower the adversary's learning rate"
+        )
+    return len(y) / mean_count
 
 
 def _distances_sq(y: Tensor, clean: Tensor) -> Tensor:
     """The squared Euclidean distance of every sample from its clean input."""
     return torch.as_tensor(tensors.squared_distance([y], [clean], rowwise=True))
-
-
-def _grown(kept: Tensor, size: int) -> Tensor:
-    """The tensor with zero rows appended up to a size."""
-    missing = size - len(kept)
-    return kept if missing <= 0 else torch.cat([kept, kept.new_zeros((missing, *kept.shape[1:]))])

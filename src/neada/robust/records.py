@@ -14,7 +14,7 @@ __all__ = ["Joint", "Perturbed", "RobustInfo"]
 
 @dataclass(frozen=True)
 class RobustInfo:
-    """What one step of robust training saw and spent.
+    """Loss, norms and counts of one step of robust training.
 
     Attributes:
         loss: The mean loss of the batch at the worst y found.
@@ -27,8 +27,8 @@ class RobustInfo:
         calls_x: x gradients evaluated in this step.
         calls_y: y gradients evaluated in this step.
         calls_value: Evaluations without a gradient in this step.
-        samples_x: Samples that the x gradients looked at.
-        samples_y: Samples that the y gradients looked at.
+        samples_x: Samples in the x gradients.
+        samples_y: Samples in the y gradients.
         inner_steps: Steps of y.
         stop_reason: Why the inner loop stopped.
     """
@@ -50,11 +50,11 @@ class RobustInfo:
     def of_step(
         cls, info: StepInfo, num_samples: int, *, loss: float, value: float, perturbation: float
     ) -> "RobustInfo":
-        """What a stepper reports, and what it does not know.
+        """Convert the report of a stepper.
 
         Args:
-            info: Of the stepper, whose every evaluation looked at the whole batch.
-            num_samples: In the batch.
+            info: The report of a stepper that evaluated the whole batch every time.
+            num_samples: The number of samples in the batch.
             loss: See the class.
             value: See the class.
             perturbation: See the class.
@@ -88,7 +88,7 @@ class Perturbed:
         grad_sq_y: The squared norm of the last gradient mapping, as the rule saw it.
         calls_y: Gradients with respect to the inputs that were evaluated.
         calls_value: Evaluations without a gradient.
-        samples_y: Samples that those gradients looked at.
+        samples_y: Samples in those gradients.
         inner_steps: Steps that were taken.
         stop_reason: Why there were no more.
         share: With a process group the number of samples, divided by its mean over the ranks.
@@ -114,7 +114,7 @@ class Joint:
 
     Attributes:
         y: The tensor that is maximized over.
-        y_set: Where it lives.
+        y_set: Its set.
         closure: The objective, for a stepper.
         lr_scale: What y's learning rate is multiplied by.
         finish: To be called after the step: keeps y where it persists, and returns the penalty

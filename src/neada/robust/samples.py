@@ -1,154 +1,150 @@
 """The inner loop's view of a training batch: one maximization problem per sample."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
-from neada.inner import Counters, backward
+from neada.inner import backward
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain, constraints
 from neada.optim.spectral import SPG
-from neada.robust.losses import take_rows
-from neada.scalars import Scalar, all_finite, is_finite, where
-from neada.sets import Set
+from neada.robust.losses import Network, take_rows
+from neada.scalars import Flag, Scalar, all_finite
 from neada.steppers.composed import check_ascends
 
-__all__ = ["Gap", "Samples", "check_y_optimizer", "cut_to_rows"]
+if TYPE_CHECKING:
+    from neada.robust.objective import InputObjective
 
-Gap = Callable[[Tensor, Tensor, Set], Tensor]
+__all__ = ["Samples", "check_y_optimizer", "cut_to_rows"]
 
 
 class Samples:
-    """An oracle whose rows are the samples of a batch; those that are done can be removed.
+    """The inner problem of a batch; samples that are done can be removed from it.
 
     Args:
-        value: The objective of each sample, with its graph, from y, clean inputs and `against`.
-        region_around: The region of the samples, from their clean inputs.
+        objective: The value of each sample, its region, and the adversary.
+        model: The network as the inner loop evaluates it.
         clean: The clean inputs.
-        against: What the objective compares with: tensors with a row per sample.
-        y: The tensor that the optimizer moves.
-        optimizer: Its optimizer, which maximizes.
-        counters: Where evaluations are counted.
-        of_mean: y maximizes the mean over the batch, not each sample its own objective.
-        per_sample: Gradients are measured, and samples removed, one by one.
-        trusts_first_step: The first step of a sample whose gradient is small needs no check.
-        gap: The number that the rule is evaluated on, per sample, from y, its gradient and its
-            region; None for the squared gradient mapping.
-        grad_scaler: Scales the objective before its gradient is taken.
+        targets: What the loss compares with.
+        ids: The ids of the samples whose perturbations are kept.
     """
 
     def __init__(
         self,
-        value: Callable[[Tensor, Tensor, Any], Tensor],
-        region_around: Callable[[Tensor], Set | None],
+        objective: "InputObjective",
+        model: Network,
         clean: Tensor,
-        against: Any,
-        y: Tensor,
-        optimizer: Optimizer,
-        counters: Counters,
-        *,
-        of_mean: bool,
-        per_sample: bool,
-        trusts_first_step: bool,
-        gap: Gap | None,
-        grad_scaler: torch.amp.GradScaler | None,
+        targets: Any,
+        ids: Tensor | None,
     ) -> None:
-        self.rows_leave = per_sample
-        self.trusts_first_step = per_sample and trusts_first_step
-        self._value, self._region_around = value, region_around
-        self._clean, self._against, self._y = clean, against, y
-        self._optimizer = optimizer
-        self._counters = counters
-        self._of_mean = of_mean
-        self._gap = gap
-        self._grad_scaler = grad_scaler
-        self._num_samples = len(y)
-        self._num_joint = float(len(y))  # samples of all ranks
-        if of_mean:
-            self._num_joint = parallel.num_ranks() * parallel.agree(self._num_joint)
-        self._values = y.new_empty(0)
+        adversary = objective.adversary
+        self._objective, self._model, self._counters = objective, model, objective.counters
+        self._per_sample = adversary.stops_per_sample
+        is_default = adversary.optimizer is None
+        self.trusts_first_step = objective._first_step_fits and is_default and self._per_sample
+        self._clean, self._region = clean, objective._region(clean)
+        self._against = objective._against(model, clean, targets)
+        self._y = objective._started(clean, self._region, ids).requires_grad_()
+        self._optimizer = objective._y_optimizer(self._y)
+        self._rowwise = self._optimizer.param_groups[0].get("rowwise", False)
+        self._keeps_best = isinstance(self._optimizer, SPG) and self._optimizer.keeps_best
+        self._num_samples = len(clean)
+        # With measure="batch", y maximizes the mean over the samples of all ranks.
+        self._mean_over: float | None = None
+        if adversary.measure == "batch":
+            self._mean_over = parallel.num_ranks() * parallel.agree(float(len(clean)))
+        self._values: Tensor | None = None  # at the last evaluation
+        self._moved = True  # since the last evaluation
         self._finite = True
-        self._all_done = False  # on all ranks
-        self._moved = True  # since the values were evaluated
+        self._ended = False  # on all ranks
         # Once samples were removed: where they ended, and the places of the others in the batch.
         self._ends: Tensor | None = None
-        self._places = torch.empty(0)
+        self._places = torch.arange(len(clean), device=clean.device)
         self._constrain()
 
     def evaluate(self) -> Scalar:
-        """Leave the gradient in `y.grad`; the squared mapping, per sample or for the batch."""
+        """Put the gradient in `y.grad`; return its squared mapping, per sample or for the batch."""
         self._counters.check_budget()
         with torch.enable_grad():
             values = self._evaluated()
             if not values.requires_grad:
                 raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
             self._y.grad = None
-            backward(self._total(values), [self._y], self._grad_scaler)
+            backward(self._total(values), [self._y], self._objective.grad_scaler)
         self._counters.count("y", len(self._y))
-        is_first, self._values, self._moved = len(self._values) == 0, values.detach(), False
-        measured = self._measure()
-        # An optimizer that keeps its best point goes back there from a value that is not finite.
-        keeps_best = isinstance(self._optimizer, SPG) and self._optimizer.keeps_best
-        if is_first or not keeps_best:
-            self._finite &= all_finite(self._values)
-        return measured
+        measured = self._measured()
+        self._finite = all_finite(measured)
+        # From a value that is NaN or Inf, SPG returns to its best point, if it has one.
+        if self._values is None or not self._keeps_best:
+            self._finite &= all_finite(values.detach())
+        self._values, self._moved = values.detach(), False
+        if not self._per_sample:
+            return self._joint(measured.sum().item() if isinstance(measured, Tensor) else measured)
+        assert isinstance(measured, Tensor)
+        if self._ends is None:
+            return measured
+        full = measured.new_zeros(self._num_samples)
+        full[self._places] = measured[: len(self._places)]
+        return full
 
-    def _measure(self) -> Scalar:
-        gradient, region = self._y.grad, self._region
+    def _measured(self) -> Scalar:
+        """What the rule is evaluated on: one number for each sample that is left, or their sum."""
+        y, gradient = self._y.detach(), self._y.grad
         assert gradient is not None
         # The sum of a half-precision gradient may overflow where no entry does.
         wide = torch.promote_types(gradient.dtype, torch.float32)
-        self._finite = math.isfinite(gradient.sum(dtype=wide).item())
-        stalled = self._optimizer.stalled if isinstance(self._optimizer, SPG) else False
-        divisor = 1 if self._of_mean else self._num_samples
-        if region is not None and self._finite and self._gap is not None:
-            measured: Scalar = self._gap(self._y.detach(), gradient, region)
-            divisor = self._num_samples
+        by_sample = self._per_sample or self._rowwise
+        measured: Scalar
+        if self._region is None or not math.isfinite(gradient.sum(dtype=wide).item()):
+            measured = tensors.squared_norm([gradient], by_sample)
+        elif self._objective._gap is not None:
+            measured = self._objective._gap(y, gradient, self._region)
         else:
-            mapping = gradient
-            if region is not None and self._finite:
-                mapping = region.gradient_mapping(self._y, gradient)
-            by_row = self.rows_leave or isinstance(stalled, Tensor)
-            measured = tensors.squared_norm([mapping], rowwise=by_row)
-        if isinstance(measured, Tensor):
-            # A sample that gains nothing any more is done, whatever its gradient.
-            measured = where(stalled & is_finite(measured), 0.0, measured)
-        if not self.rows_leave:
-            total = measured.sum().item() if isinstance(measured, Tensor) else measured
-            if self._of_mean:  # the squared norm of a gradient that is spread over the ranks
-                measured = parallel.num_ranks() * parallel.agree(total / divisor)
-            else:
-                measured = parallel.agree(total / divisor, weight=self._num_samples)
-        self._finite = all_finite(measured)
+            measured = tensors.squared_norm([self._region.gradient_mapping(y, gradient)], by_sample)
+        if isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
+            # A sample without any gain is done, whatever its gradient.
+            measured = torch.where(self._optimizer.stalled & measured.isfinite(), 0.0, measured)
         return measured
 
-    def agree_to_stop(self, done: bool) -> bool:
-        """Whether all ranks are done; raises on all of them if one has NaN or Inf."""
-        left = float(not (done or self._all_left)) if self._finite else math.nan
-        left = parallel.agree(left)
+    def _joint(self, total: float) -> float:
+        """The measure of the batches of all ranks, from the sum over the samples of this one."""
+        if self._mean_over is not None:
+            joint = parallel.num_ranks() * parallel.agree(total)
+        else:
+            joint = parallel.agree(total / self._num_samples, weight=self._num_samples)
+        self._finite &= math.isfinite(joint)
+        return joint
+
+    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
+        """Remove samples that are done; return whether all of them are, on all ranks."""
+        all_done = bool(done.all()) if isinstance(done, Tensor) else done
+        left = parallel.agree(float(not all_done) if self._finite else math.nan)
         if math.isnan(left):
             tensors.raise_non_finite([self._y.grad], self._values)
-        self._all_done = left == 0.0
-        return self._all_done
+        self._ended = left == 0.0
+        if isinstance(done, Tensor) and (unseen or not self._ended):
+            self._remove(done[self._places], unseen)
+        return self._ended
 
     def move(self) -> None:
-        """One step of the optimizer with the gradient in `y.grad`."""
+        """Take one step of the optimizer with the gradient in `y.grad`."""
         self._moved = True
         if not isinstance(self._optimizer, PlayerOptimizer):
             self._optimizer.step()
             return
+        assert self._values is not None
         self._optimizer.step(
-            lambda: self._objective(self._values_only()), value=self._objective(self._values)
+            lambda: self._maximized(self._values_only()), value=self._maximized(self._values)
         )
 
     def _evaluated(self) -> Tensor:
         tensors.drop_cached_casts()
-        return self._value(self._y, self._clean, self._against)
+        losses = self._objective._y_losses(self._model, self._y, self._against)
+        return self._objective._values(self._y, losses, self._clean)
 
     def _values_only(self) -> Tensor:
         self._counters.check_budget()
@@ -156,55 +152,49 @@ class Samples:
         with torch.no_grad():
             return self._evaluated()
 
-    def _objective(self, values: Tensor) -> Tensor:
-        """What the optimizer maximizes, of the values of the samples: one number, or one each."""
-        if not self._optimizer.param_groups[0]["rowwise"]:
+    def _maximized(self, values: Tensor) -> Tensor:
+        """What the optimizer maximizes: one number, or one per sample."""
+        if not self._rowwise:
             return self._total(values)
-        return values / self._num_joint if self._of_mean else values
+        return values if self._mean_over is None else values / self._mean_over
 
     def _total(self, values: Tensor) -> Tensor:
-        if not self._of_mean:
-            return values.sum()
-        return values.sum() / self._num_joint if parallel.is_active() else values.mean()
+        return values.sum() if self._mean_over is None else values.sum() / self._mean_over
 
-    def release(self, done: Tensor, *, unseen: bool = False) -> None:
-        """Remove some samples from everything that is evaluated and moved.
+    def _remove(self, done: Tensor, unseen: bool) -> None:
+        """Remove some of the samples that are left from what is evaluated and moved.
 
-        On several ranks one sample is always left, so that a rank whose samples are done evaluates
-        as often as the others.
+        One sample always remains, so that a rank whose samples are done evaluates as often as the
+        others.
         """
-        if self._ends is None:
-            self._places = torch.arange(len(self._y), device=self._y.device)
-            self._ends = torch.empty_like(self._y, requires_grad=False)
-        if len(self._places) == 0:
-            return
         gone, left = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
+        if len(gone) == 0:
+            return
+        if self._ends is None:
+            self._ends = torch.empty_like(self._y, requires_grad=False)
         position = self._y.detach() if unseen else self._position()
         self._ends[self._places[gone]] = position[gone]
         self._places = self._places[left]
+        if self._ended:  # nothing more is evaluated
+            return
         if len(left) == 0:
             left = gone[:1]
         self._y = cut_to_rows(self._optimizer, self._y, left)
         self._clean, self._against = self._clean[left], take_rows(self._against, left)
-        self._values = self._values[left]
+        self._values = None if self._values is None else self._values[left]
+        self._region = self._objective._region(self._clean)
         self._constrain()
-
-    @property
-    def _all_left(self) -> bool:
-        """Whether all samples of this rank were removed."""
-        return self._ends is not None and len(self._places) == 0
 
     def answer(self) -> Tensor:
         """Where the samples are, in the order of the batch; a new tensor.
 
-        Where the optimizer keeps its best point, the last move takes part, by one evaluation
-        without a gradient.
+        Where the optimizer keeps its best point, the last move is compared with it, by one
+        evaluation without a gradient.
         """
         if self._ends is None:
             return self._position().clone()
-        if len(self._places) or not self._all_done:  # other ranks evaluate their last move
-            position = self._position()
-            self._ends[self._places] = position[: len(self._places)]
+        if len(self._places) or not self._ended:  # other ranks evaluate their last move
+            self._ends[self._places] = self._position()[: len(self._places)]
         return self._ends
 
     def _position(self) -> Tensor:
@@ -214,17 +204,23 @@ class Samples:
             with optimizer.averaged():
                 return self._y.detach().clone()
         if isinstance(optimizer, SPG) and optimizer.keeps_best:
-            if self._moved:
+            if self._moved or self._values is None:
                 self._values, self._moved = self._values_only(), False
-            with optimizer.best(self._objective(self._values)):
+            with optimizer.best(self._maximized(self._values)):
                 return self._y.detach().clone()
         return self._y.detach()
 
     def _constrain(self) -> None:
         """Give the optimizer the region of the samples that are left."""
-        self._region = self._region_around(self._clean)
         if self._region is not None:
             constrain(self._optimizer, self._region)
+
+
+_ELEMENTWISE = (
+    *(torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop),
+    *(torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam),
+    *(torch.optim.Rprop, torch.optim.ASGD),
+)
 
 
 def check_y_optimizer(optimizer: object, y: Tensor, per_sample: bool) -> None:
@@ -244,28 +240,15 @@ def check_y_optimizer(optimizer: object, y: Tensor, per_sample: bool) -> None:
             "the adversary's optimizer has a set: pass the valid range as bounds=(low, high) to "
             "the objective instead, or use AdversarialTraining"
         )
-    name = type(optimizer).__name__
-    if not per_sample:
-        return
     if isinstance(optimizer, PlayerOptimizer):
-        if optimizer.uses_gradient_norm and not optimizer.param_groups[0]["rowwise"]:
-            raise ValueError(
-                f"per_sample=True stops samples one by one, and this {name} couples them: "
-                "construct it with rowwise=True"
-            )
-    elif not isinstance(optimizer, _ELEMENTWISE):
+        is_coupled = optimizer.uses_gradient_norm and not optimizer.param_groups[0]["rowwise"]
+    else:
+        is_coupled = not isinstance(optimizer, _ELEMENTWISE)
+    if per_sample and is_coupled:
         raise ValueError(
-            f"per_sample=True removes finished samples from the optimizer, and {name} is not known "
-            "to treat every entry independently: use Adam, SGD or one of neada.optim with "
-            "rowwise=True"
+            f"per_sample=True removes samples one by one, and this {type(optimizer).__name__} "
+            "couples them: use Adam, SGD or an optimizer of neada.optim with rowwise=True"
         )
-
-
-_ELEMENTWISE = (
-    *(torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.RMSprop),
-    *(torch.optim.Adadelta, torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam),
-    *(torch.optim.Rprop, torch.optim.ASGD),
-)
 
 
 def cut_to_rows(optimizer: Optimizer, y: Tensor, rows: Tensor) -> Tensor:

@@ -26,10 +26,10 @@ class TRADES(BallObjective):
         \min_x\ \frac1n \sum_i \ell(x; v_i) + \beta
         \max_{\|z_i - v_i\| \le \epsilon} \mathrm{KL}\big(p_x(v_i) \,\|\, p_x(z_i)\big)
 
-    with :math:`p_x` the softmax of the model's outputs. `AdversarialTraining` asks for the right
-    label everywhere in the ball; here the label counts at the clean input only, and :math:`\beta`
-    is the price of outputs that differ from the clean ones: the larger, the more robust and the
-    less accurate.
+    with :math:`p_x` the softmax of the model's outputs. `AdversarialTraining` requires the right
+    label everywhere in the ball; here the label is used at the clean input only, and :math:`\beta`
+    is the price of outputs that differ from the clean ones: larger values give more robust and less
+    accurate models.
 
     The inner loop is that of `AdversarialTraining`, with :math:`\beta\,\mathrm{KL}` as what a
     sample maximizes. The clean outputs are found once per batch, as the inner loop evaluates the
@@ -43,7 +43,7 @@ class TRADES(BallObjective):
     statistics, and the running ones move twice with every step. (The released code of the authors
     passes the clean inputs once more for the divergence: the same value without dropout.)
 
-    Needs to know: the radius eps and the price beta. Nothing is certified.
+    Required: the radius eps and the price beta. There is no certificate.
 
     Args:
         model: Any network with one output per class in dimension 1; over further dimensions, those

@@ -9,7 +9,7 @@ from torch.optim.optimizer import Optimizer
 from neada import tensors
 from neada.checks import check_flags, check_number
 from neada.inner import InnerLoop, InnerOptions, go_to_average
-from neada.scalars import Scalar
+from neada.scalars import Flag, Scalar
 from neada.steppers.base import Closure, Evaluation, Step
 from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
 from neada.stopping import StoppingRule
@@ -161,7 +161,6 @@ class NeAda(ComposedStepper):
 class _Game:
     """f(x, y) as a function of y for the inner loop; rows that are done are frozen."""
 
-    rows_leave = False
     trusts_first_step = False
 
     def __init__(self, stepper: NeAda, closure: Closure) -> None:
@@ -182,9 +181,9 @@ class _Game:
         self.graph = None
         self.stepper._move("y", self.closure, self._at_y, self._done)
 
-    def agree_to_stop(self, done: bool) -> bool:
-        return done  # the gradients are finite, and equal on all ranks
-
-    def release(self, done: Tensor, *, unseen: bool = False) -> None:
-        self._done = done
-        self.stepper._paying = ~done
+    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
+        if isinstance(done, Tensor):
+            self._done = done
+            self.stepper._paying = ~done
+            return bool(done.all())
+        return done  # on all ranks: their gradients are averaged
