@@ -64,7 +64,7 @@ _RULES = {
 
 
 class AdGD(PlayerOptimizer):
-    r"""Gradient descent whose step follows the local smoothness it meets.
+    r"""Gradient descent whose step follows the local smoothness.
 
     With :math:`L_k = \|g_k-g_{k-1}\| / \|w_k-w_{k-1}\|` and
     :math:`\theta_k = \lambda_k/\lambda_{k-1}`,
@@ -78,8 +78,8 @@ class AdGD(PlayerOptimizer):
     :math:`\lambda_{k-1}/\sqrt{[2\lambda_{k-1}^2L_k^2 - 1 - \lambda_{k-1}\ell_k]_+}`, where
     :math:`\ell_k = \langle\Delta g, \Delta w\rangle/\|\Delta w\|^2`.
 
-    Needs to know: nothing; one gradient per step and no values. Deterministic gradients only:
-    with noise, :math:`L_k` measures the noise.
+    Required problem constants: none; one gradient per step and no values. Deterministic gradients
+    only: with noise, :math:`L_k` measures the noise.
 
     Guarantees: "mm20lin" is linear, :math:`O(\kappa\log 1/\varepsilon)`, on smooth strongly
     convex functions; "mm20", "mm23", "adapg" converge on convex functions with locally Lipschitz
@@ -89,10 +89,10 @@ class AdGD(PlayerOptimizer):
         params: Tensors or parameter groups.
         lr: The first step; by default 1e-6 (3.5e-4 in float32) for "mm20" and "mm20lin",
             where the second step already has the right size, and 1e-2 for the others.
-        variant: Which rule; by default "adapg" if some group has a set and "mm20lin" otherwise.
+        variant: The rule; by default "adapg" if some group has a set and "mm20lin" otherwise.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -105,7 +105,6 @@ class AdGD(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("lr", "variant")
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
     def __init__(
@@ -141,8 +140,8 @@ class AdGD(PlayerOptimizer):
         return "adapg" if has_set else "mm20lin"
 
     def _default_step(self, dtype: torch.dtype) -> float:
-        # The second step is as good as the difference of the first two gradients: it must not
-        # drown in the rounding of float32.
+        # The second step comes from the difference of the first two gradients, which must not be
+        # below the rounding of float32.
         rounding: float = torch.finfo(dtype).eps ** 0.5
         return max(_RULES[self._variant()].first_step, rounding)
 
@@ -155,52 +154,46 @@ class AdGD(PlayerOptimizer):
         return {"step": step, "growth": rule.first_growth, "moved_sq": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        rule, last = _RULES[self._variant()], numbers["step"]
         grads = self._vectors("previous_gradient", active.params, active.grads)
         changed_sq = tensors.squared_distance(active.grads, grads, self._rowwise)
-        moved_sq, slope = self._last_move(active, numbers, grads)
-        self._choose_step(
-            numbers, moved_sq, sqrt(divide(changed_sq, moved_sq)), divide(slope, moved_sq)
-        )
-        numbers["moved_sq"] = numbers["step"] * numbers["step"] * active.norm_sq
-        tensors.copy_(grads, active.grads)
-        if self._has_set(active):
-            points = self._vectors("previous_point", active.params, active.params)
-            tensors.copy_(points, active.params)
-        self._descend(active, numbers["step"])
-
-    def _last_move(
-        self, active: Active, numbers: dict[str, Any], grads: list[Tensor]
-    ) -> tuple[Scalar, Scalar]:
-        """The squared length of the last move, and its product with the change of gradient.
-
-        The product is 0 where the variant does not ask for it.
-        """
-        wants_slope = _RULES[self._variant()].safeguard is _two_point_with_curvature
-        changed = tensors.difference(active.grads, grads) if wants_slope else []
-        if not self._has_set(active):  # the move was -step * gradient
-            slope = (
-                -numbers["step"] * tensors.dot(changed, grads, self._rowwise) if changed else 0.0
-            )
-            return numbers["moved_sq"], slope
-        points = self._vectors("previous_point", active.params, active.params)
-        moved_sq = tensors.squared_distance(active.params, points, self._rowwise)
-        if not wants_slope:
-            return moved_sq, 0.0
-        moved = tensors.difference(active.params, points)
-        return moved_sq, tensors.dot(changed, moved, self._rowwise)
-
-    def _choose_step(
-        self, numbers: dict[str, Any], moved_sq: Scalar, smoothness: Scalar, curvature: Scalar
-    ) -> None:
-        """Bring the step up to date, except where the point did not move since the last one."""
-        rule = _RULES[self._variant()]
-        last = numbers["step"]
+        moved_sq, slope = self._last_move(active, numbers, grads, rule)
+        smoothness, curvature = sqrt(divide(changed_sq, moved_sq)), divide(slope, moved_sq)
         step = minimum(
             sqrt(rule.growth(numbers["growth"])) * last,
             rule.safeguard(last, smoothness, curvature),
         )
-        # Two equal gradients bound nothing: go on growing, as along a straight slope.
+        # Two equal gradients give no bound: keep growing, as along a straight slope.
         step = where(is_finite(step), step, 2.0 * last)
         usable = (moved_sq > 0.0) & (step > 0.0)
-        numbers["step"] = where(usable, step, last)
+        numbers["step"] = step = where(usable, step, last)
         numbers["growth"] = where(usable, step / last, numbers["growth"])
+        numbers["moved_sq"] = step * step * active.norm_sq
+        tensors.copy_(grads, active.grads)
+        if self._has_set(active):
+            tensors.copy_(self._previous_points(active), active.params)
+        self._descend(active, step)
+
+    def _last_move(
+        self, active: Active, numbers: dict[str, Any], grads: list[Tensor], rule: _Rule
+    ) -> tuple[Scalar, Scalar]:
+        """The squared length of the last move, and its product with the change of gradient.
+
+        The product is 0 where the rule does not use it.
+        """
+        needs_slope = rule.safeguard is _two_point_with_curvature
+        changed = tensors.difference(active.grads, grads) if needs_slope else []
+        if self._has_set(active):
+            points = self._previous_points(active)
+            moved_sq = tensors.squared_distance(active.params, points, self._rowwise)
+            if not needs_slope:
+                return moved_sq, 0.0
+            moved = tensors.difference(active.params, points)
+            return moved_sq, tensors.dot(changed, moved, self._rowwise)
+        if not needs_slope:
+            return numbers["moved_sq"], 0.0
+        # The move was -step * gradient.
+        return numbers["moved_sq"], -numbers["step"] * tensors.dot(changed, grads, self._rowwise)
+
+    def _previous_points(self, active: Active) -> list[Tensor]:
+        return self._vectors("previous_point", active.params, torch.clone)

@@ -1,4 +1,4 @@
-"""Give any torch optimizer a set to live in."""
+"""Constraint sets for any torch optimizer."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -7,14 +7,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.optim.optimizer import Optimizer
 
-from neada.optim.base import PlayerOptimizer
+from neada.optim.base import PlayerOptimizer, check_set
 from neada.sets import Set
 
 __all__ = ["constrain", "constraints"]
 
 _OptimizerT = TypeVar("_OptimizerT", bound=Optimizer)
 
-# The sets of optimizers that are not ours; ours carry them in their groups.
+# The sets of other optimizers; those of a PlayerOptimizer are in its groups.
 _sets: "WeakKeyDictionary[Optimizer, Set | list[Set | None] | None]" = WeakKeyDictionary()
 
 
@@ -27,7 +27,7 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
     parameter group, under the key "constraint".
 
     Args:
-        optimizer: Any `torch.optim.Optimizer`, of torch, of neada or of somebody else.
+        optimizer: Any `torch.optim.Optimizer`.
         constraint: One set for every group, or one per group; joint over a group's tensors.
 
     Returns:
@@ -45,9 +45,8 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, not {type(optimizer).__name__}")
     groups = optimizer.param_groups
-    if isinstance(constraint, str):  # which is a sequence
-        raise TypeError("constraint must be a set from neada.sets, not str")
-    given = list(constraint) if isinstance(constraint, Sequence) else [constraint] * len(groups)
+    stored = constraint if constraint is None or isinstance(constraint, Set) else list(constraint)
+    given = stored if isinstance(stored, list) else [stored] * len(groups)
     if len(given) != len(groups):
         raise ValueError(
             f"the optimizer has {len(groups)} parameter groups but {len(given)} sets were given: "
@@ -57,18 +56,14 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
         if isinstance(optimizer, PlayerOptimizer):
             optimizer._check_constraint(group, member)
         elif member is not None:
-            if not isinstance(member, Set):
-                raise TypeError(
-                    f"constraint must be a set from neada.sets, not {type(member).__name__}"
-                )
-            member.validate(group["params"])
+            check_set(member, group["params"])
     if isinstance(optimizer, PlayerOptimizer):
         for group, member in zip(groups, given, strict=True):
             group["constraint"] = member
         return optimizer
     if optimizer not in _sets:
         optimizer.register_step_post_hook(_project)
-    _sets[optimizer] = list(constraint) if isinstance(constraint, Sequence) else constraint
+    _sets[optimizer] = stored
     return optimizer
 
 
