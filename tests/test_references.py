@@ -199,38 +199,3 @@ def test_parameter_free_sgd_equals_the_fixture() -> None:
     close(point, fixture["returned"])
     close(lr, fixture["eta"])
     assert calls == fixture["grad_calls"]
-
-
-@needs_fixtures
-def test_projections_equal_the_fixture() -> None:
-    fixture = load("projections")
-    low, high = fixture["box"]
-    half_space = fixture["halfspace_a"], fixture["halfspace_b"]
-    hyperplane = fixture["hyperplane_a"], fixture["hyperplane_b"]
-    for case in fixture["cases"]:
-        v = np.array(case["v"])
-        close(ref.project_box(v, low, high), case["box"])
-        close(ref.project_half_space(v, *half_space), case["halfspace"])
-        close(ref.project_hyperplane(v, *hyperplane), case["hyperplane"])
-        close(ref.project_l1_ball(v), case["l1_R1"])
-        close(ref.project_l2_ball(v), case["l2_R1"])
-        close(ref.project_linf_ball(v), case["linf_R1"])
-        close(ref.project_nonnegative(v), case["nonneg"])
-        for simplex in (ref.project_simplex_pivot, ref.project_simplex_bisection):
-            close(simplex(v, 1.0), case["simplex1"])
-            close(simplex(v, 2.0), case["simplex2"])
-    rows = fixture["per_sample"]
-    for v, radius, expected in zip(rows["W"], rows["R"], rows["out"], strict=True):
-        close(ref.project_l2_ball(np.array(v), radius), expected)
-
-
-def test_the_two_simplex_projections_agree() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        v = rng.normal(size=rng.integers(1, 12)) * 10.0 ** rng.uniform(-3, 3)
-        total = 10.0 ** rng.uniform(-2, 2)
-        pivot = ref.project_simplex_pivot(v, total)
-        close(pivot.sum(), total, rtol=1e-11)
-        np.testing.assert_allclose(
-            pivot, ref.project_simplex_bisection(v, total), atol=1e-12 * np.abs(v).max()
-        )

@@ -28,14 +28,7 @@ from .normalized import SCAdaNGD
 from .polyak import SPS, DecSPS, HazanKakade, Polyak
 from .projections import (
     project_box,
-    project_half_space,
-    project_hyperplane,
-    project_l1_ball,
     project_l2_ball,
-    project_linf_ball,
-    project_nonnegative,
-    project_simplex_bisection,
-    project_simplex_pivot,
 )
 from .spectral import SPG
 from .stopping import (
@@ -99,12 +92,5 @@ __all__ = [
     "log_steps",
     "parameter_free_sgd",
     "project_box",
-    "project_half_space",
-    "project_hyperplane",
-    "project_l1_ball",
     "project_l2_ball",
-    "project_linf_ball",
-    "project_nonnegative",
-    "project_simplex_bisection",
-    "project_simplex_pivot",
 ]

@@ -16,7 +16,7 @@ from neada.attacks.losses import margin
 from neada.checks import check_number
 from neada.folding import folded
 
-__all__ = ["square"]
+__all__ = ["check_queries", "square"]
 
 # Of 10,000 queries; the side of the squares shrinks after each.
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)
@@ -68,14 +68,19 @@ def square(
         FloatingPointError: The output of the model is NaN.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
-    check_number("num_queries", num_queries, above=1, strict=False, whole=True)
-    if patience is not None:
-        check_number("patience", patience, above=1, strict=False, whole=True)
+    check_queries(num_queries, patience)
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     proposals = _Linf(ball, generator) if norm == "linf" else _L2(ball, generator)
     with evaluating(model), folded(model) as fast:
         return _search(model, fast, proposals, targets, num_queries, patience)
+
+
+def check_queries(num_queries: int, patience: int | None) -> None:
+    """Raise ValueError unless the arguments of a search are valid."""
+    check_number("num_queries", num_queries, above=1, strict=False, whole=True)
+    if patience is not None:
+        check_number("patience", patience, above=1, strict=False, whole=True)
 
 
 def _search(

@@ -15,7 +15,7 @@ from torch import Tensor
 from neada.attacks.auto_pgd import apgd
 from neada.attacks.ball import Ball, Norm
 from neada.attacks.gradient import Loss, Model, evaluate, evaluating
-from neada.attacks.square import square
+from neada.attacks.square import check_queries, square
 
 __all__ = ["PARTS", "Progress", "Survivors", "attack_in_turn"]
 
@@ -81,6 +81,7 @@ def attack_in_turn(
         FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
+    check_queries(num_queries, patience)  # before the long ascents
     steps = partial(apgd, norm=norm, bounds=bounds, num_steps=num_steps)
     attacks: dict[str, Callable[..., Tensor]] = {
         "apgd-ce": partial(steps, loss=loss),

@@ -283,12 +283,7 @@ class PlayerOptimizer(Optimizer):
     # The parts of a step.
 
     def _active(self) -> Active | None:
-        """The tensors with a gradient; None if there is none.
-
-        Raises:
-            NonFiniteGradient: The squared norm overflows the dtype of the parameters, in which
-                some methods store squares, or is NaN.
-        """
+        """The tensors with a gradient; None if there is none."""
         params: list[Tensor] = []
         grads: list[Tensor] = []
         touched: list[Tensor] = []
@@ -309,13 +304,20 @@ class PlayerOptimizer(Optimizer):
             touched += members if group["constraint"] is None else group["params"]
         if not params:
             return None
+        return Active(params, grads, spans, touched, self._checked_norm_sq(grads))
+
+    def _checked_norm_sq(self, grads: list[Tensor]) -> Scalar:
+        """The squared norm, or NaN where the method does not use it.
+
+        Raises:
+            NonFiniteGradient: It is NaN, or overflows the dtype of the parameters, in which some
+                methods store squares.
+        """
         norm_sq = tensors.squared_norm(grads, self._rowwise and self.uses_gradient_norm)
         too_large = negate(norm_sq <= torch.finfo(grads[0].dtype).max)
         if any_true(too_large):
             tensors.raise_non_finite([p.grad for p in self._all_params()], rows=too_large)
-        return Active(
-            params, grads, spans, touched, norm_sq if self.uses_gradient_norm else math.nan
-        )
+        return norm_sq if self.uses_gradient_norm else math.nan
 
     def _numbers(self, active: Active) -> dict[str, Any]:
         """The numbers of the method; before the first step the start is projected on the set."""

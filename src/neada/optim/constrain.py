@@ -1,6 +1,5 @@
 """Constraint sets for any torch optimizer."""
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -18,7 +17,9 @@ _OptimizerT = TypeVar("_OptimizerT", bound=Optimizer)
 _sets: "WeakKeyDictionary[Optimizer, Set | list[Set | None] | None]" = WeakKeyDictionary()
 
 
-def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | None) -> _OptimizerT:
+def constrain(
+    optimizer: _OptimizerT, constraint: Set | list[Set | None] | tuple[Set | None, ...] | None
+) -> _OptimizerT:
     """Project the parameters of any torch optimizer on a set after every step.
 
     For a diagonally scaled method such as Adam the Euclidean projection is exact on boxes and a
@@ -45,7 +46,7 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, not {type(optimizer).__name__}")
     groups = optimizer.param_groups
-    stored = constraint if constraint is None or isinstance(constraint, Set) else list(constraint)
+    stored = list(constraint) if isinstance(constraint, list | tuple) else constraint
     given = stored if isinstance(stored, list) else [stored] * len(groups)
     if len(given) != len(groups):
         raise ValueError(

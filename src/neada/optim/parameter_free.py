@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_number
+from neada.checks import check_flags, check_number
 from neada.optim.objective import Closure, restore_on_error
 from neada.sets import Set
 
@@ -81,6 +81,7 @@ def parameter_free_sgd(
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)
     check_number("beta", beta, strict=False)
+    check_flags(maximize=maximize)
     if constraint is not None:
         constraint.validate(players)
     runs = _Runs(closure, players, alpha, beta, maximize, constraint)
