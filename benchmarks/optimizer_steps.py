@@ -55,8 +55,8 @@ OURS: list[tuple[str, str, type[Any], dict[str, Any]]] = [
     ("KT", OTHER, optim.KT, {"bound": 1e6}),
     ("CoinBetting", OTHER, optim.CoinBetting, {"bound": 1e6}),
     ("FreeRex", OTHER, optim.FreeRex, {}),
-    ("Backtracking", OTHER, optim.Backtracking, {"lr": 1e-6, "max_step": 1e-6}),
-    ("StochasticLineSearch", OTHER, optim.StochasticLineSearch, {"lr": 1e-6, "policy": "keep"}),
+    ("Backtracking", OTHER, optim.Backtracking, {"lr": 1e-6, "grow": 1.0}),
+    ("StochasticLineSearch", OTHER, optim.StochasticLineSearch, {"lr": 1e-6, "growth": 1.0}),
 ]
 TORCH: list[tuple[str, type[Any], dict[str, Any]]] = [
     ("Adam, foreach", torch.optim.Adam, {"lr": 1e-6, "foreach": True}),

@@ -107,3 +107,12 @@ def test_a_joint_set_moves_tensors_without_gradient_too() -> None:
     optimizer.step()
     assert math.hypot(float(a.detach()), float(b.detach())) == pytest.approx(1.0)
     assert float(b.detach()) < 0.8
+
+
+def test_one_set_for_every_group_covers_groups_added_later() -> None:
+    a, b = vector(0.0), vector(0.0)
+    optimizer = constrain(torch.optim.SGD([a], lr=10.0), sets.Box(-1.0, 1.0))
+    optimizer.add_param_group({"params": [b]})
+    (a + b).sum().backward()
+    optimizer.step()
+    assert [float(a.detach()), float(b.detach())] == [-1.0, -1.0]

@@ -110,16 +110,9 @@ def test_a_kept_step_goes_on_growing() -> None:
     assert optimizer.param_groups[0]["numbers"]["step"] == 1e-3 * 2**7
 
 
-def test_the_trial_step_is_capped() -> None:
-    w = vector(1.0)
-    optimizer = optim.Backtracking([w], lr=0.1, max_step=0.15)
-    backtrack(optimizer, w, lambda: (0.5 * w**2).sum(), 5)
-    assert optimizer.param_groups[0]["numbers"]["step"] == 0.15
-
-
 def test_after_too_many_trials_the_stochastic_search_takes_a_tiny_step() -> None:
     w = vector(0.0)
-    optimizer = optim.StochasticLineSearch([w], max_trials=3, policy="keep")
+    optimizer = optim.StochasticLineSearch([w], growth=1.0)
     w.grad = torch.tensor([2.0], dtype=torch.float64)
     optimizer.step(lambda: 10.0, value=1.0)
     assert float(w.detach()) == pytest.approx(-2e-6)

@@ -57,7 +57,6 @@ def _coin(params: list[torch.Tensor], h: Hyper, constraint: Any) -> torch.optim.
         bound=h["G"],
         wealth=h["eps"],
         curvature=h["curvature"],
-        reduction=h.get("reduction", "cut"),
         constraint=constraint,
     )
 

@@ -1,6 +1,4 @@
-"""What is special to one optimizer: variants, bounds, bettors, distances, averages, scopes."""
-
-import math
+"""What is special to one optimizer: variants, bounds, coin betting, distances, averages."""
 
 import numpy as np
 import pytest
@@ -95,7 +93,7 @@ def test_the_wealth_of_a_bettor_stays_positive() -> None:
 def test_rounding_of_a_projection_is_no_distance_from_the_set() -> None:
     """A simplex projection may move a feasible point by an ulp; the bettor must not see that."""
     w = torch.full((3,), 1.0 / 3.0, dtype=torch.float64, requires_grad=True)
-    optimizer = optim.CoinBetting([w], constraint=sets.Simplex(), reduction="half")
+    optimizer = optim.CoinBetting([w], constraint=sets.Simplex())
     target = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
     for _ in range(3000):
         optimizer.zero_grad()
@@ -156,45 +154,3 @@ def test_the_average_is_not_lost_when_the_block_raises() -> None:
     with pytest.raises(KeyError), optimizer.averaged():
         raise KeyError
     assert float(w.detach()) == last
-
-
-def test_without_an_average_the_block_says_how_to_get_one() -> None:
-    optimizer = optim.GeneralizedAdaGrad([vector(0.0)])
-    with pytest.raises(RuntimeError, match="construct"), optimizer.averaged():
-        pass
-
-
-def test_the_scopes_of_adagrad() -> None:
-    def after_one_step(scope: str) -> list[float]:
-        a, b = vector(0.0, 0.0), vector(0.0)
-        optimizer = optim.GeneralizedAdaGrad([a, b], lr=1.0, v0=1.0, scope=scope)
-        a.grad = torch.tensor([3.0, 4.0], dtype=torch.float64)
-        b.grad = torch.tensor([12.0], dtype=torch.float64)
-        optimizer.step()
-        return [*a.tolist(), *b.tolist()]
-
-    assert after_one_step("player") == pytest.approx([-x / math.sqrt(170) for x in (3, 4, 12)])
-    assert after_one_step("tensor") == pytest.approx(
-        [-3 / math.sqrt(26), -4 / math.sqrt(26), -12 / math.sqrt(145)]
-    )
-    assert after_one_step("coordinate") == pytest.approx(
-        [-3 / math.sqrt(10), -4 / math.sqrt(17), -12 / math.sqrt(145)]
-    )
-
-
-def test_the_scope_tensor_is_resumed() -> None:
-    w = [vector(1.0, 2.0), vector(3.0)]
-    optimizer = optim.GeneralizedAdaGrad(w, scope="tensor")
-    for p in w:
-        p.grad = torch.ones_like(p)
-    optimizer.step()
-    saved = optimizer.state_dict()
-    twin = optim.GeneralizedAdaGrad(
-        [p.detach().clone().requires_grad_() for p in w], scope="tensor"
-    )
-    twin.load_state_dict(saved)
-    for p, q in zip(w, twin.param_groups[0]["params"], strict=True):
-        q.grad = p.grad.clone()
-    optimizer.step()
-    twin.step()
-    assert torch.equal(torch.cat(w), torch.cat(twin.param_groups[0]["params"]))

@@ -16,7 +16,6 @@ from .freerex import FreeRex
 from .lbfgs import LBFGS
 from .line_search import Backtracking, StochasticLineSearch
 from .minimax import (
-    NSGDAM,
     AlternatingGDA,
     Minimax,
     NonNestedAdaptive,
@@ -24,32 +23,22 @@ from .minimax import (
     SimultaneousGDA,
     SmoothedAGDA,
 )
-from .nested import GDmax, NeAda, ReleasedLoop
+from .nested import GDmax, NeAda
 from .normalized import SCAdaNGD
 from .polyak import SPS, DecSPS, HazanKakade, Polyak
 from .projections import (
     project_box,
-    project_half_space,
-    project_hyperplane,
-    project_l1_ball,
     project_l2_ball,
-    project_linf_ball,
-    project_nonnegative,
-    project_simplex_bisection,
-    project_simplex_pivot,
 )
 from .spectral import SPG
 from .stopping import (
     Count,
     Either,
-    ExperimentsText,
-    FixedAccuracy,
     MappingNorm,
     SquaredMapping,
     Stop,
     criterion_two,
     log_steps,
-    power_steps,
 )
 from .torch_rules import TorchRule
 from .two_scales import AdaGDA, TiAda, TiAdaAdam, TiAdaCoordinate, VRAdaGDA
@@ -58,7 +47,6 @@ __all__ = [
     "COCOB",
     "KT",
     "LBFGS",
-    "NSGDAM",
     "SPG",
     "SPS",
     "AdGD",
@@ -73,9 +61,7 @@ __all__ = [
     "DoG",
     "DoWG",
     "Either",
-    "ExperimentsText",
     "Extragradient",
-    "FixedAccuracy",
     "FreeRex",
     "GDmax",
     "GeneralizedAdaGrad",
@@ -90,7 +76,6 @@ __all__ = [
     "Polyak",
     "PolynomialAverage",
     "Reference",
-    "ReleasedLoop",
     "SCAdaNGD",
     "SimultaneousGDA",
     "SmoothedAGDA",
@@ -106,14 +91,6 @@ __all__ = [
     "criterion_two",
     "log_steps",
     "parameter_free_sgd",
-    "power_steps",
     "project_box",
-    "project_half_space",
-    "project_hyperplane",
-    "project_l1_ball",
     "project_l2_ball",
-    "project_linf_ball",
-    "project_nonnegative",
-    "project_simplex_bisection",
-    "project_simplex_pivot",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .base import Objective, PolynomialAverage, Projection, Reference, Vector, norm_sq
@@ -36,8 +34,6 @@ class AdaptiveSGD(Reference):
         v0: float = 0.0,
     ) -> None:
         super().__init__(w0, project)
-        if psi not in ("none", "adagrad", "adam", "amsgrad"):
-            raise ValueError(f"unknown psi {psi!r}")
         if beta is None:
             beta = 0.9 if psi in ("adam", "amsgrad") else 0.0
         self.lr = lr
@@ -65,16 +61,12 @@ class AdaptiveSGD(Reference):
             used = self.v if self.psi == "adam" else self.v_max
         self.w = self.project(self.w - self.lr * quotient(self.m, np.sqrt(used)))
 
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"m": self.m, "v": self.v, "v_max": self.v_max}
-
 
 class GeneralizedAdaGrad(Reference):
     """Spec A2 (alpha = 1/2 is A1): v += |g|^2, w = P(w - lr g / v^alpha).
 
-    `accumulate="mapping"` adds |w - P(w - g)|^2 instead (A1, pitfall 3); `scope="coordinate"`
-    keeps one v per coordinate; `average=gamma` averages the points after each step (A0).
+    `accumulate="mapping"` adds |w - P(w - g)|^2 instead (A1, pitfall 3); `average=gamma` averages
+    the points after each step (A0).
     """
 
     def __init__(
@@ -85,20 +77,14 @@ class GeneralizedAdaGrad(Reference):
         lr: float = 1.0,
         alpha: float = 0.5,
         v0: float = 1.0,
-        scope: str = "player",
         accumulate: str = "gradient",
         average: float | None = None,
     ) -> None:
         super().__init__(w0, project)
-        if scope not in ("player", "coordinate"):
-            raise ValueError(f"unknown scope {scope!r}")
-        if accumulate not in ("gradient", "mapping"):
-            raise ValueError(f"unknown accumulate {accumulate!r}")
         self.lr = lr
         self.alpha = alpha
-        self.scope = scope
         self.accumulate = accumulate
-        self.v = np.full_like(self.w, v0)  # all entries equal when the scope is the player
+        self.v = v0
         self._average = None if average is None else PolynomialAverage(self.w, average)
 
     @property
@@ -107,15 +93,7 @@ class GeneralizedAdaGrad(Reference):
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         added = g if self.accumulate == "gradient" else self.w - self.project(self.w - g)
-        if self.scope == "player":
-            self.v = self.v + norm_sq(added)
-        else:
-            self.v = self.v + added * added
-        self.w = self.project(self.w - self.lr * quotient(g, self.v**self.alpha))
+        self.v = self.v + norm_sq(added)
+        self.w = self.project(self.w - self.lr * g / self.v**self.alpha)
         if self._average is not None:
             self._average.add(self.w)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        v = self.v if self.scope == "coordinate" else float(self.v[0])
-        return {"v": v, "average": self.average}

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from .base import Objective, Projection, Reference, Vector, dot, norm, norm_sq
-
-VARIANTS = ("mm20", "mm20lin", "mm23", "adapg", "accel")
 
 
 def inverse(x: float) -> float:
@@ -19,35 +16,23 @@ class AdGD(Reference):
     """Spec A9. w = P(w - lambda_k g_k), lambda_0 = lr, theta_k = lambda_k/lambda_{k-1}.
 
     If w_k = w_{k-1}, lambda and theta stay as they are; if both bounds are infinite lambda stays
-    (and theta = 1). `accel` keeps momentum, so a zero gradient follows the formula there.
+    (and theta = 1).
     """
 
     def __init__(
         self, w0: Vector, project: Projection | None = None, *, variant: str, lr: float
     ) -> None:
         super().__init__(w0, project)
-        if variant not in VARIANTS:
-            raise ValueError(f"unknown variant {variant!r}")
-        if variant == "accel" and project is not None:
-            raise ValueError("accel has no constraints")
         self.variant = variant
         self.lam = lr
         self.theta = 1.0 / 3.0 if variant in ("mm23", "adapg") else math.inf
         self.lipschitz = math.nan  # L_k
         self.w_previous: Vector | None = None
         self.g_previous: Vector | None = None
-        # accel only
-        self.inverse_lam = 1.0 / lr  # Lambda
-        self.inverse_theta = math.inf  # Theta
-        self.descended: Vector = self.w.copy()  # w - lambda g before extrapolation
-
-    @property
-    def skips_zero_gradient(self) -> bool:
-        return self.variant != "accel"
 
     def second_bound(self, dw: Vector, dg: Vector) -> float:
         lam, lip = self.lam, self.lipschitz
-        if self.variant in ("mm20", "mm20lin", "accel"):
+        if self.variant in ("mm20", "mm20lin"):
             return inverse(2.0 * lip)
         inside = 2.0 * lam**2 * lip**2 - 1.0
         if self.variant == "adapg":
@@ -55,7 +40,7 @@ class AdGD(Reference):
         return lam * inverse(math.sqrt(max(inside, 0.0)))
 
     def adapt(self, g: Vector) -> None:
-        """lambda_k, theta_k and (accel) Lambda_k, Theta_k for k >= 1."""
+        """lambda_k and theta_k for k >= 1."""
         if self.w_previous is None or self.g_previous is None:
             return
         dw = self.w - self.w_previous
@@ -66,7 +51,7 @@ class AdGD(Reference):
 
         if self.variant == "mm20":
             factor = math.sqrt(1.0 + self.theta)
-        elif self.variant in ("mm20lin", "accel"):
+        elif self.variant == "mm20lin":
             factor = math.sqrt(1.0 + self.theta / 2.0)
         else:
             factor = math.sqrt(2.0 / 3.0 + self.theta)
@@ -76,30 +61,8 @@ class AdGD(Reference):
         self.theta = lam / self.lam
         self.lam = lam
 
-        if self.variant == "accel":
-            factor = math.sqrt(1.0 + self.inverse_theta / 2.0)
-            inverse_lam = min(factor * self.inverse_lam, self.lipschitz / 2.0)
-            self.inverse_theta = inverse_lam / self.inverse_lam
-            self.inverse_lam = inverse_lam
-
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         self.adapt(g)
         self.w_previous = self.w.copy()
         self.g_previous = g.copy()
-        if self.variant == "accel":
-            root = math.sqrt(self.lam * self.inverse_lam)
-            momentum = (1.0 - root) / (1.0 + root)
-            descended = self.w - self.lam * g
-            self.w = descended + momentum * (descended - self.descended)
-            self.descended = descended
-        else:
-            self.w = self.project(self.w - self.lam * g)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {
-            "step": self.lam,
-            "theta": self.theta,
-            "lipschitz": self.lipschitz,
-            "inverse_step": self.inverse_lam,
-        }
+        self.w = self.project(self.w - self.lam * g)

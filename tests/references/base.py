@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +30,7 @@ def dot(u: Vector, v: Vector) -> float:
 
 def needed(value: float | None) -> float:
     """The value at the current point, for methods that cannot do without it."""
-    if value is None:
-        raise ValueError("this method needs the value at the current point")
+    assert value is not None
     return float(value)
 
 
@@ -73,8 +71,6 @@ class Reference(ABC):
     ) -> None:
         """One iteration; a gradient that is exactly zero changes nothing (spec 0, Numerics)."""
         g = np.array(gradient, dtype=np.float64)
-        if not np.all(np.isfinite(g)):
-            raise FloatingPointError("non-finite gradient")
         if self.skips_zero_gradient and not np.any(g):
             self.on_zero_gradient(value)
             return
@@ -92,8 +88,3 @@ class Reference(ABC):
     @abstractmethod
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         """The formulas of one iteration, for a gradient worth a step."""
-
-    @property
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Named scalars and arrays for comparison."""

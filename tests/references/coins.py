@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from .base import Objective, PolynomialAverage, Projection, Reference, Vector, dot, norm, norm_sq
 
 
-def surrogate_gradient(g: Vector, free: Vector, played: Vector, reduction: str) -> Vector:
-    """Spec A7c, block 3: what the unconstrained learner at `free` is told, `played` = P(free)."""
+def surrogate_gradient(g: Vector, free: Vector, played: Vector) -> Vector:
+    """Spec A7c, block 3 ("cut"): what the learner at `free` receives, `played` = P(free)."""
     distance = norm(free - played)
     e = np.zeros_like(g) if distance == 0.0 else (free - played) / distance
-    if reduction == "half":
-        return 0.5 * (g + norm(g) * e)  # the factor 1/2 also where e = 0
-    if reduction == "cut":
-        return g - min(dot(g, e), 0.0) * e
-    raise ValueError(f"unknown reduction {reduction!r}")
+    return g - min(dot(g, e), 0.0) * e
 
 
 class KT(Reference):
@@ -40,10 +35,6 @@ class KT(Reference):
         self.theta = self.theta - g
         self.t += 1
         self.w = self.project(self.w0 + (self.theta / self.t) * (self.initial_wealth + self.reward))
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"theta": self.theta, "wealth": self.initial_wealth + self.reward, "t": self.t}
 
 
 class COCOB(Reference):
@@ -75,15 +66,6 @@ class COCOB(Reference):
             weight = scale * max(self.total[i] + scale, self.alpha * scale)
             w_new[i] = self.w0[i] + self.theta[i] * (scale + self.reward[i]) / weight
         self.w = self.project(w_new)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {
-            "scale": self.scale.copy(),
-            "total": self.total.copy(),
-            "reward": self.reward.copy(),
-            "theta": self.theta.copy(),
-        }
 
 
 class OnsCoin:
@@ -137,12 +119,10 @@ class CoinBetting(Reference):
         bound: float | None = None,
         wealth: float = 1.0,
         curvature: bool = False,
-        reduction: str = "cut",
     ) -> None:
         super().__init__(w0, project)
         self.bound = bound
         self.curvature = curvature
-        self.reduction = reduction
         self.largest = 0.0
         self.coin = OnsCoin(wealth)
         self.direction = BallDirection(self.w)
@@ -165,7 +145,7 @@ class CoinBetting(Reference):
 
         told = g
         if self.constrained:
-            told = surrogate_gradient(g, self.free, self.w, self.reduction)
+            told = surrogate_gradient(g, self.free, self.w)
 
         s = dot(told, self.direction.u)
         self.coin.update(s)
@@ -176,16 +156,3 @@ class CoinBetting(Reference):
         self.free = self.center + self.coin.bet * self.direction.u
         self.w = self.project(self.free)
         self._average.add(self.w)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {
-            "wealth": self.coin.wealth,
-            "fraction": self.coin.fraction,
-            "a": self.coin.a,
-            "direction": self.direction.u,
-            "center": self.center,
-            "free": self.free,
-            "largest": self.largest,
-            "average": self.average,
-        }

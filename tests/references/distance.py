@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,10 +44,6 @@ class DoG(Reference):
         self.s = self.lr * self.step_size(g)
         self.w = self.project(self.w - self.s * g)
         self._average.add(self.w)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"rbar": self.rbar, "total": self.total, "step": self.s, "average": self.average}
 
 
 class DoWG(DoG):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,14 +21,10 @@ class FreeRex(Reference):
         w0: Vector,
         project: Projection | None = None,
         *,
-        k: float = math.sqrt(5.0),
         momentum: bool = False,
-        reduction: str = "cut",
     ) -> None:
         super().__init__(w0, project)
-        self.k = k
         self.momentum = momentum
-        self.reduction = reduction
         self.gradient_sum = np.zeros_like(self.w)  # G
         self.largest = 0.0  # L
         self.q = 0.0
@@ -45,7 +40,7 @@ class FreeRex(Reference):
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         if self.constrained:
-            g = surrogate_gradient(g, self.free, self.w, self.reduction)
+            g = surrogate_gradient(g, self.free, self.w)
             if not np.any(g):
                 return  # a zero surrogate tells the learner nothing
         size = norm(g)
@@ -58,23 +53,10 @@ class FreeRex(Reference):
         self.a = max(self.a, self.q / self.largest**2)
         offset = np.zeros_like(self.w)
         if total > 0.0:
-            length = math.expm1(total / (self.k * math.sqrt(self.q))) / self.a
+            length = math.expm1(total / (math.sqrt(5.0) * math.sqrt(self.q))) / self.a
             offset = -(self.gradient_sum / total) * length
         self.free = self.w0 + offset
         if self.momentum:
             self.free = self.free + self.weighted_offsets / self.norm_sum
         self.w = self.project(self.free)
         self._average.add(self.w)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {
-            "gradient_sum": self.gradient_sum,
-            "largest": self.largest,
-            "q": self.q,
-            "a": self.a,
-            "norm_sum": self.norm_sum,
-            "weighted_offsets": self.weighted_offsets,
-            "free": self.free,
-            "average": self.average,
-        }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .base import Objective, Projection, Reference, Vector, dot, needed, norm, norm_sq
@@ -75,7 +73,3 @@ class LBFGS(Reference):
         else:
             self.pairs = []
             self.scale = 2.0 * norm(s) / norm(g0)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"scale": self.scale, "step": self.alpha}

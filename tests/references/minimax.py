@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .adaptive import AdaptiveSGD
-from .base import Projection, Reference, Vector, norm
+from .base import Projection, Reference, Vector
 from .torch_rules import TorchRule
 
 PlayerGradient = Callable[[Vector, Vector], Vector]
@@ -174,23 +174,3 @@ class SmoothedAGDA(Minimax):
         self.x = x
         self.y = self.project_y(self.y + self.lr_y * gy)
         self.z = self.z + self.beta * (self.x - self.z)
-
-
-class NSGDAM(Minimax):
-    """Spec B11: m_0 = g_0; x moves by lr_x m/|m| (not at all if m = 0), y by plain ascent."""
-
-    m: Vector | None = None
-
-    def setup(self, *, lr_x: float, lr_y: float, beta: float = 0.9) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.beta = beta
-
-    def iterate(self) -> None:
-        gx = self.grad_x(self.x, self.y)
-        gy = self.grad_y(self.x, self.y)
-        self.m = gx if self.m is None else self.beta * self.m + (1.0 - self.beta) * gx
-        length = norm(self.m)
-        if length > 0.0:
-            self.x = self.project_x(self.x - self.lr_x * self.m / length)
-        self.y = self.project_y(self.y + self.lr_y * gy)

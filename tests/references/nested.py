@@ -8,7 +8,7 @@ import numpy as np
 
 from .adaptive import GeneralizedAdaGrad
 from .adgd import AdGD
-from .base import PolynomialAverage, Projection, Reference, Vector, norm, norm_sq
+from .base import PolynomialAverage, Projection, Reference, Vector, norm
 from .line_search import Backtracking
 from .minimax import Minimax
 from .stopping import Stop
@@ -158,42 +158,3 @@ class GDmax(Minimax):
             k += 1
         self.n_inner += k
         self.x = self.project_x(self.x - self.lr_x * self.grad_x(self.x, self.y))
-
-
-class ReleasedLoop(Minimax):
-    """Spec C6 (test functions): while k < c t take a step, and end after |g|^2 <= s / (t + 1).
-
-    g is the raw gradient that the step used; no inner step at t = 0; both optimizers are carried.
-    The scripts for robust training take at least one: min_inner_steps = 1.
-    """
-
-    def setup(
-        self,
-        *,
-        inner: Factory,
-        outer: Factory,
-        c: float = 1.0,
-        s: float = 1.0,
-        min_inner_steps: int = 0,
-    ) -> None:
-        self.inner = inner(self.y, self.set_y)
-        self.outer = outer(self.x, self.set_x)
-        self.c = c
-        self.s = s
-        self.min_inner_steps = min_inner_steps
-        self.inner_steps: list[int] = []
-
-    def iterate(self) -> None:
-        t = self.n_outer
-        k = 0
-        while k < self.c * t or k < self.min_inner_steps:
-            g = self.grad_y(self.x, self.y)
-            self.inner.step(-g)
-            self.y = self.inner.w
-            k += 1
-            if norm_sq(g) <= self.s / (t + 1):
-                break
-        self.n_inner += k
-        self.inner_steps.append(k)
-        self.outer.step(self.grad_x(self.x, self.y))
-        self.x = self.outer.w

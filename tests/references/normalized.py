@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .base import Objective, Projection, Reference, Vector, norm
@@ -39,7 +37,3 @@ class SCAdaNGD(Reference):
         self.weighted_sum = self.weighted_sum + self.w / power
         self.s = 1.0 / (self.strong_convexity * self.q * power)
         self.w = self.project(self.w - self.s * g)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"q": self.q, "step": self.s, "average": self.average}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from .base import Objective, Projection, Reference, Vector, needed, norm_sq
 
@@ -23,10 +22,6 @@ class Polyak(Reference):
         gap = max(needed(value) - self.f_bound, 0.0)
         self.s = gap / (self.c * norm_sq(g))
         self.w = self.project(self.w - self.s * g)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"step": self.s}
 
 
 class SPS(Reference):
@@ -58,10 +53,6 @@ class SPS(Reference):
         self.s = min(gap / (self.c * norm_sq(g)), cap)
         self.w = self.project(self.w - self.s * g)
 
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"step": self.s}
-
 
 class DecSPS(Reference):
     """Spec A5: s_k = min(gap/|g|^2, c_{k-1} s_{k-1})/c_k, c_k = c0 sqrt(k + 1), c_{-1} = c0."""
@@ -89,10 +80,6 @@ class DecSPS(Reference):
         self.c = c_new
         self.k += 1
         self.w = self.project(self.w - self.s * g)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"step": self.s, "c": self.c, "k": self.k}
 
 
 class HazanKakade(Reference):
@@ -141,13 +128,3 @@ class HazanKakade(Reference):
             self.epoch_best = math.inf
             self.k = 0
             self.w = self.w0.copy()
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {
-            "step": self.s,
-            "f_bound": self.f_bound,
-            "k": self.k,
-            "best_value": self.best_value,
-            "best": self.best,
-        }

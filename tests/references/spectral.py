@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -92,7 +91,3 @@ class SPG(Reference):
         c = dot(dz, dg)
         s = norm_sq(dz) / c if c > EPS * norm(dz) * norm(dg) else self.first
         self.s = min(max(s, 0.05 * self.first), 20.0 * self.first)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"step": self.s, "first": self.first, "best_value": self.best_value}

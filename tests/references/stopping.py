@@ -42,26 +42,6 @@ class MappingNorm(Stop):
         return norm(mapping) <= self.scale / (t + 1)
 
 
-class ExperimentsText(Stop):
-    """Spec C4, EXP: |mapping| <= 1/t (no condition at t = 0) or k > t."""
-
-    def count(self, t: int, k: int) -> bool:
-        return k > t
-
-    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
-        return t == 0 or norm(mapping) <= 1.0 / t
-
-
-class FixedAccuracy(Stop):
-    """|mapping| <= tol at every t."""
-
-    def __init__(self, tol: float) -> None:
-        self.tol = tol
-
-    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
-        return norm(mapping) <= self.tol
-
-
 class Count(Stop):
     """k >= K(t)."""
 
@@ -96,8 +76,3 @@ def log_steps(t: int, p: float = 2.0) -> int:
     if t <= 1:
         return 1
     return math.ceil(t * math.log(t) ** p) + 1
-
-
-def power_steps(t: int, alpha: float) -> int:
-    """Spec C4, power: K_t = ceil((t + 1)^(1/alpha))."""
-    return math.ceil((t + 1) ** (1.0 / alpha))

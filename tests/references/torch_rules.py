@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -65,7 +64,3 @@ class TorchRule(Reference):
             root = math.sqrt(1.0 - self.beta2**self.s)
             change = step * self.m / (np.sqrt(used) / root + self.eps)
         self.w = self.project(self.w - change)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"s": self.s, "m": self.m, "v": self.v, "v_max": self.v_max}

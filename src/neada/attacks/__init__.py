@@ -1,12 +1,13 @@
 """Attacks on trained models by small changes of their inputs, and accuracy under attack.
 
-For evaluation only, and on purpose without arithmetic in common with training: a mistake there
-cannot hide here. What is promised about a perturbed input z of an input v holds for the very
-numbers that are returned: z is in the valid range, and z - v, computed exactly, is in the ball.
+For evaluation only. This package shares no arithmetic with training, so that an error there cannot
+hide here. Every perturbed input lies in the valid range, and its difference to the input lies in
+the ball, in exact arithmetic and not only up to rounding.
 """
 
 from neada.attacks.accuracy import RobustAccuracy, robust_accuracy
 from neada.attacks.auto_pgd import apgd
 from neada.attacks.gradient import fgsm, pgd
+from neada.attacks.square import square
 
-__all__ = ["RobustAccuracy", "apgd", "fgsm", "pgd", "robust_accuracy"]
+__all__ = ["RobustAccuracy", "apgd", "fgsm", "pgd", "robust_accuracy", "square"]

@@ -1,19 +1,18 @@
-"""Accuracy under attack, for several sizes of the perturbation at once."""
+"""Accuracy under attack for several sizes of the perturbation."""
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neada.attacks.auto_pgd import LossName
-from neada.attacks.ball import Ball, Norm, check_eps
-from neada.attacks.gradient import Loss, Model, evaluating, look, look_up
+from neada.attacks.ball import Ball, Norm
+from neada.attacks.gradient import Loss, Model, differentiate, evaluate, evaluating
 from neada.attacks.losses import dlr
-from neada.attacks.worst_case import PARTS, Progress, attack_in_turn
+from neada.attacks.worst_case import PARTS, Progress
 from neada.checks import check_choice
 from neada.tables import ATTACKS, resolve
 
@@ -31,8 +30,8 @@ class RobustAccuracy:
         clean: On the inputs themselves.
         attacked: Under attack, by eps.
         num_samples: How many samples there were.
-        survivors: With attack="ensemble", by eps: how many samples are classified correctly after
-            each of its attacks.
+        survivors: With attack="ensemble", by eps: the number of samples that are classified
+            correctly after each of its attacks.
     """
 
     clean: float
@@ -55,47 +54,43 @@ def robust_accuracy(
 ) -> RobustAccuracy:
     """Accuracy without and under attack, for several eps in one pass over the data.
 
-    Masked gradients make a model look better than it is, and there is a warning for what they look
-    like: more than a tenth of the samples have a gradient of exactly zero (all named attacks), or
-    Square breaks a hundredth or more of what the gradient attacks have left ("ensemble").
+    Warns about masked gradients, which make a model look more robust than it is: if more than a
+    tenth of the samples have a gradient of exactly zero (all named attacks), or if Square breaks a
+    hundredth or more of the samples that the gradient attacks have left ("ensemble").
 
     Args:
-        model: A classifier: the largest output is the class. A module's batches are moved to the
-            device of its parameters.
+        model: A classifier: the largest output is the class. Batches are moved to the device of the
+            parameters of a module.
         data: Yields ``(inputs, targets, ...)``, such as a `DataLoader` or `Batches`.
-        attack: A name in `neada.tables.ATTACKS` (with "fgsm" one gradient per batch serves all
+        attack: A name in `neada.tables.ATTACKS` (with "fgsm" one gradient per batch is used for all
             eps), or a function of model, inputs, targets and eps.
         eps: The largest norms of the perturbations; or one.
         norm: As in `fgsm`.
         bounds: As in `fgsm`.
         loss: As in `fgsm`, and with "apgd" as there.
-        progress: Told which part is done, where `data` has a length, and what is at work.
-        options: More arguments of the named attack; one generator serves all batches.
+        progress: Called with the completed share of the work, if `data` has a length, and the name
+            of the current attack.
+        options: More arguments of the named attack; one generator is used for all batches.
 
     Returns:
         The accuracies.
 
     Raises:
-        ValueError: an argument makes no sense, or there are no data.
-        FloatingPointError: the model or its gradient is not finite.
+        ValueError: An argument is invalid, or there are no data.
+        FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
     """
-    own: tuple[str, ...] = ()
-    if callable(attack):
-        make = attack
-    else:
+    if isinstance(attack, str):
         check_choice("attack", attack, ATTACKS)
+        options = _attack_options(attack, options)
         if isinstance(loss, str) and attack != "apgd":
             raise ValueError(f"loss={loss!r} is for attack='apgd'; others take a function")
-        own = ATTACKS[attack].options
-        make = partial(resolve(ATTACKS[attack].function), norm=norm, bounds=bounds, loss=loss)
-    if unknown := set(options) - set(own):
-        raise ValueError(f"{', '.join(sorted(unknown))}: attack={attack!r} takes no such argument")
-    if "generator" in own and options.get("generator") is None:
-        options["generator"] = torch.Generator().manual_seed(0)
-    judged_by = loss if callable(loss) else None
-    follows = dlr if isinstance(loss, str) and loss != "ce" else judged_by
-    several = [eps] if isinstance(eps, int | float) else eps
-    levels = list(dict.fromkeys(check_eps(eps) for eps in several))
+        options.update(norm=norm, bounds=bounds, loss=loss)
+        make = resolve(ATTACKS[attack].function)
+    else:
+        make = attack
+    own_loss = None if isinstance(loss, str) else loss
+    follows = dlr if loss in ("dlr", "targeted-dlr") else own_loss
+    levels = [float(e) for e in dict.fromkeys([eps] if isinstance(eps, int | float) else eps)]
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
     device = next((parameter.device for parameter in parameters), None)
     num_batches = len(data) if isinstance(data, Sized) else 0
@@ -104,48 +99,34 @@ def robust_accuracy(
     survivors = {eps: dict.fromkeys(PARTS, 0) for eps in levels if attack == "ensemble"}
     with evaluating(model):
         for i, batch in enumerate(data):
-            if not isinstance(batch, Sequence) or len(batch) < 2:
-                raise TypeError("data must yield (inputs, targets, ...)")
             inputs, targets = batch[0].to(device=device), batch[1].to(device=device)
             if targets.is_floating_point() or targets.shape != (len(inputs),):
                 raise ValueError("accuracy needs one class label per input as targets")
-            targets = targets.long().clone()  # a copy of an inference tensor is a usual one
+            targets = targets.long().clone()  # a copy of an inference tensor is a normal one
             if isinstance(attack, str):
-                clean, gradient = look_up(model, inputs, targets, follows)
+                clean, gradient = differentiate(model, inputs, targets, follows)
                 num_flat += int((~gradient.flatten(1).any(1)).sum())
             else:
-                clean = look(model, inputs, targets, judged_by)
+                clean = evaluate(model, inputs, targets, own_loss)
             num_samples += len(inputs)
             num_clean += clean.num_right
             for j, eps in enumerate(levels):
-                begun = i + j / len(levels)
 
-                def show(part: float, words: str, begun: float = begun) -> None:
+                def report(part: float, name: str, done: float = i + j / len(levels)) -> None:
                     if progress is not None and num_batches:
-                        progress((begun + part / len(levels)) / num_batches, words)
+                        progress((done + part / len(levels)) / num_batches, name)
 
                 if attack == "fgsm":
                     ball = Ball.around(inputs, eps, norm, bounds)
                     points = ball.step(ball.center, gradient, eps)
                 elif attack == "ensemble":
-                    points, counts = attack_in_turn(
-                        model,
-                        inputs,
-                        targets,
-                        eps,
-                        norm=norm,
-                        bounds=bounds,
-                        loss=judged_by,
-                        progress=show,
-                        **options,
-                    )
+                    points, counts = make(model, inputs, targets, eps, progress=report, **options)
                     for name, count in zip(PARTS, counts[1:], strict=True):
                         survivors[eps][name] += count
                 else:
-                    tick = {"tick": partial(show, words="apgd")} if attack == "apgd" else {}
-                    points = make(model, inputs, targets, eps, **options, **tick)
-                num_right[eps] += look(model, points, targets, judged_by).num_right
-                show(1.0, attack if isinstance(attack, str) else "attack")
+                    points = make(model, inputs, targets, eps, **options)
+                num_right[eps] += evaluate(model, points, targets, own_loss).num_right
+                report(1.0, attack if isinstance(attack, str) else "attack")
     if num_samples == 0:
         raise ValueError("data yielded no samples; note that an iterator can be used only once")
     _warn_of_masked_gradients(num_flat / num_samples, survivors)
@@ -153,11 +134,20 @@ def robust_accuracy(
     return RobustAccuracy(num_clean / num_samples, attacked, num_samples, survivors)
 
 
+def _attack_options(attack: str, options: dict[str, Any]) -> dict[str, Any]:
+    own = ATTACKS[attack].options
+    if unknown := set(options) - set(own):
+        raise ValueError(f"{', '.join(sorted(unknown))}: attack={attack!r} takes no such argument")
+    if "generator" in own and options.get("generator") is None:
+        return {**options, "generator": torch.Generator().manual_seed(0)}
+    return options
+
+
 def _warn_of_masked_gradients(flat_share: float, survivors: dict[float, dict[str, int]]) -> None:
     if flat_share > _MANY_ZERO_GRADIENTS:
         warnings.warn(
             f"the gradient of the loss is exactly zero at {100.0 * flat_share:.0f} % of the "
-            "inputs: attacks that follow it are blind there, and the accuracy says little",
+            "inputs: gradient attacks fail there, and the accuracy is unreliable",
             stacklevel=3,
         )
     for eps, left in survivors.items():

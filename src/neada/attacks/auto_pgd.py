@@ -1,27 +1,30 @@
-r"""APGD: gradient ascent in a ball that chooses its step sizes by its progress.
+r"""APGD: gradient ascent in a ball with step sizes that depend on its progress.
 
-Croce & Hein 2020 (arXiv:2003.01690), with their published schedule in exact whole numbers; their
-released code rounds the checkpoints differently when there are fewer than 100 steps.
+Croce & Hein 2020 (arXiv:2003.01690), with the published schedule in integers; the
+authors' released code rounds the checkpoints differently when there are fewer than 100 steps.
 """
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from neada.attacks.ball import Ball, Norm, per_row
-from neada.attacks.gradient import Loss, Model, Seen, evaluating, look, look_up
+from neada.attacks.gradient import (
+    Loss,
+    Model,
+    Outcome,
+    differentiate,
+    evaluate,
+    evaluating,
+)
 from neada.attacks.losses import dlr, likely_classes, targeted_dlr
 from neada.checks import check_choice, check_number
 from neada.folding import folded
 
-__all__ = ["LossName", "Tick", "apgd", "checkpoints", "group_size"]
+__all__ = ["LossName", "apgd", "checkpoints", "group_size"]
 
 LossName = Literal["ce", "dlr", "targeted-dlr"]
-_LOSSES: tuple[LossName, ...] = ("ce", "dlr", "targeted-dlr")
-Tick = Callable[[float], None]
-"""Is told which part of the work is done."""
 
 _MOMENTUM = 0.75
 _ENOUGH_RISES = 0.75
@@ -40,24 +43,23 @@ def apgd(
     num_restarts: int = 0,
     num_targets: int = 9,
     generator: torch.Generator | None = None,
-    tick: Tick = lambda part: None,
 ) -> Tensor:
     r"""Projected gradient ascent with momentum and step sizes that are halved when it stalls.
 
     With :math:`\eta = 2\epsilon`, d the sign of the gradient ("linf") or the gradient over its norm
-    ("l2"), and P the projection, every sample by itself:
+    ("l2"), and P the projection, separately for every sample:
 
     .. math::
         u = P(z_k + \eta\,d(\nabla\ell(z_k))), \qquad
         z_{k+1} = P(z_k + 0.75\,(u - z_k) + 0.25\,(z_k - z_{k-1}))
 
-    and :math:`z_1 = u`. At `checkpoints` the step size is halved and the ascent goes on from the
+    and :math:`z_1 = u`. At `checkpoints` the step size is halved and the ascent continues from the
     best point so far if fewer than three quarters of the steps since the last one raised the loss,
     or if neither step size nor best loss have changed since then.
 
-    The first start is the input, so that the first step is `fgsm`. An input that is misclassified
-    is returned as it is. A sample is done with the first point that is misclassified; otherwise
-    its best point by loss is returned.
+    The first start is the input, so that the first step is `fgsm`. A misclassified input is
+    returned unchanged. For the others the first misclassified point is returned, or else the one
+    with the largest loss.
 
     Args:
         model: As in `fgsm`.
@@ -72,14 +74,13 @@ def apgd(
         num_restarts: Random starts besides the input.
         num_targets: How many wrong classes "targeted-dlr" tries, the most likely first.
         generator: As in `pgd`.
-        tick: Told again and again which part of the steps is done.
 
     Returns:
         The perturbed batch.
 
     Raises:
-        ValueError: an argument makes no sense.
-        FloatingPointError: the model or its gradient is not finite.
+        ValueError: An argument is invalid.
+        FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
 
     Example:
         >>> weight = torch.tensor([[1.0, -2.0], [-1.0, 2.0]])
@@ -87,37 +88,30 @@ def apgd(
         tensor([[1.5000, 0.5000]])
     """
     ball = Ball.around(inputs, eps, norm, bounds)
-    for name, number, least in (
-        ("num_steps", num_steps, 1),
-        ("num_restarts", num_restarts, 0),
-        ("num_targets", num_targets, 1),
-    ):
-        check_number(name, number, above=least, strict=False, whole=True)
-    if loss is not None and not callable(loss):
-        check_choice("loss", loss, _LOSSES)
+    check_number("num_steps", num_steps, above=1, strict=False, whole=True)
+    check_number("num_restarts", num_restarts, strict=False, whole=True)
+    check_number("num_targets", num_targets, above=1, strict=False, whole=True)
+    if not callable(loss):
+        check_choice("loss", loss, (None, "ce", "dlr", "targeted-dlr"))
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     found = inputs.detach().clone()
     with evaluating(model), folded(model) as fast:
-        groups = torch.split(torch.arange(len(inputs), device=inputs.device), group_size(inputs))
-        for i, rows in enumerate(groups):
+        everything = torch.arange(len(inputs), device=inputs.device)
+        for rows in torch.split(everything, group_size(inputs)):
             attack = _Attack(model, fast, ball.rows(rows), targets[rows], loss, num_steps)
-
-            def tick_group(part: float, i: int = i) -> None:
-                tick((i + part) / len(groups))
-
-            found[rows] = attack.run(num_restarts, num_targets, generator, tick_group)
+            found[rows] = attack.run(num_restarts, num_targets, generator)
     return found
 
 
 def checkpoints(num_steps: int) -> list[int]:
-    """After how many steps the progress is looked at.
+    """The steps after which the progress is checked.
 
-    The parts 0, 22, 41, 57, ... of a hundred, each time nearer by 3 but at least 6 apart, as whole
-    numbers of steps, rounded up.
+    The percentages 0, 22, 41, 57, ... of the steps, rounded up; the distance between them shrinks
+    by 3 down to 6.
 
     Args:
-        num_steps: Of the whole ascent.
+        num_steps: The number of steps of the ascent.
 
     Example:
         >>> checkpoints(100)
@@ -130,12 +124,12 @@ def checkpoints(num_steps: int) -> list[int]:
 
 
 def group_size(inputs: Tensor) -> int:
-    """How many samples to work on at once: on a processor what its cache holds is fastest."""
+    """The number of samples in a batch: small batches fit into the cache of a CPU."""
     return 128 if inputs.device.type == "cpu" else 2048
 
 
 class _Rows(NamedTuple):
-    """Everything about the ascents under way; each field has one row for each of them."""
+    """The state of the running ascents; each field has one row per ascent."""
 
     number: Tensor
     sample: Tensor
@@ -159,7 +153,7 @@ class _Rows(NamedTuple):
 
 
 class _Attack:
-    """On a group of samples, from one start after the other until they are broken."""
+    """APGD on a group of samples, from one start after the other."""
 
     def __init__(
         self,
@@ -172,50 +166,37 @@ class _Attack:
     ) -> None:
         self.model, self.fast, self.ball, self.targets = model, fast, ball, targets
         self.is_targeted = loss == "targeted-dlr"
-        self.loss: Loss | None
-        if callable(loss):
-            self.loss = loss
-        else:
-            self.loss = None if loss in (None, "ce") else dlr
+        named: dict[object, Loss | None] = {None: None, "ce": None}
+        self.loss = loss if callable(loss) else named.get(loss, dlr)
         self.num_steps = num_steps
 
-    def run(
-        self, num_restarts: int, num_targets: int, generator: torch.Generator, tick: Tick
-    ) -> Tensor:
+    def run(self, num_restarts: int, num_targets: int, generator: torch.Generator) -> Tensor:
         """The best points from all starts."""
-        best = look(self.model, self.ball.center.clone(), self.targets, self.loss)
+        best = evaluate(self.model, self.ball.center.clone(), self.targets, self.loss)
         classes = self._classes(num_targets)
         starts = [(restart, j) for restart in range(num_restarts + 1) for j in range(len(classes))]
-        done = 0
-        while done < len(starts) and not bool(best.fooled.all()):
+        while starts and not bool(best.fooled.all()):
             left = (~best.fooled).nonzero()[:, 0]
             at_once = max(1, group_size(best.points) // len(left))
-            begun = starts[done : done + at_once]
+            begun, starts = starts[:at_once], starts[at_once:]
             sample = left.repeat(len(begun))
-            random = torch.tensor([restart > 0 for restart, _ in begun]).repeat_interleave(
-                len(left)
-            )
-            center = self.ball.rows(sample)
-            points = center.center
-            if bool(random.any()):
-                mask = per_row(random.to(points.device), points)
-                points = torch.where(mask, center.sample(generator), points)
+            ball = self.ball.rows(sample)
+            points = ball.center
+            is_random = torch.tensor([restart > 0 for restart, _ in begun])
+            if bool(is_random.any()):
+                mask = is_random.repeat_interleave(len(left)).to(points.device)
+                points = torch.where(per_row(mask, points), ball.sample(generator), points)
             wanted = torch.cat([classes[j][left] for _, j in begun])
-
-            def tick_starts(part: float, done: int = done, num: int = len(begun)) -> None:
-                tick((done + part * num) / len(starts))
-
-            found = self._ascend(sample, points, wanted, tick_starts)
-            seen = look(self.model, found, self.targets[sample], self.loss)
-            for part in zip(*(torch.split(field, len(left)) for field in seen), strict=True):
-                better = Seen(*(field[left] for field in best)).better_of(Seen(*part))
+            found = self._ascend(sample, points, wanted)
+            outcome = evaluate(self.model, found, self.targets[sample], self.loss)
+            for fields in zip(*(torch.split(field, len(left)) for field in outcome), strict=True):
+                better = best.rows(left).better_of(Outcome(*fields))
                 for field, values in zip(best, better, strict=True):
                     field[left] = values
-            done += len(begun)
         return best.points
 
     def _classes(self, num_targets: int) -> list[Tensor]:
-        """One tensor of wanted classes for each targeted ascent; a single one that is unused."""
+        """The wanted classes of each targeted ascent; one unused tensor if it is untargeted."""
         if not self.is_targeted:
             return [self.targets]
         with torch.no_grad():
@@ -228,11 +209,11 @@ class _Attack:
             return self.loss
         return lambda outputs, targets: targeted_dlr(outputs, targets, wanted)
 
-    def _ascend(self, sample: Tensor, start: Tensor, wanted: Tensor, tick: Tick) -> Tensor:
+    def _ascend(self, sample: Tensor, start: Tensor, wanted: Tensor) -> Tensor:
         """From every start the first misclassified point, or else the one with the largest loss."""
         found = start.clone()
         targets = self.targets[sample]
-        seen, gradient = look_up(self.fast, start, targets, self._loss_of(wanted))
+        here, gradient = differentiate(self.fast, start, targets, self._loss_of(wanted))
         length = torch.full(sample.shape, 2.0 * self.ball.eps, dtype=torch.float64).to(start.device)
         rows = _Rows(
             number=torch.arange(len(start), device=start.device),
@@ -243,16 +224,16 @@ class _Attack:
             points=start,
             previous=start,
             gradient=gradient,
-            loss=seen.losses,
+            loss=here.losses,
             best_points=start,
             best_gradient=gradient,
-            best_loss=seen.losses,
+            best_loss=here.losses,
             length=length,
             num_rises=torch.zeros_like(length),
             checked_length=length,
-            checked_loss=seen.losses,
+            checked_loss=here.losses,
         )
-        rows = self._leave(rows, seen.fooled, found)
+        rows = self._without_fooled(rows, here.fooled, found)
         checks = checkpoints(self.num_steps)
         for k in range(1, self.num_steps + 1):
             if not len(rows.number):
@@ -260,13 +241,12 @@ class _Attack:
             points = self._next(rows, 1.0 if k == 1 else _MOMENTUM)
             loss = self._loss_of(rows.wanted)
             if k < self.num_steps:
-                seen, gradient = look_up(self.fast, points, rows.targets, loss)
+                here, gradient = differentiate(self.fast, points, rows.targets, loss)
             else:
-                seen, gradient = look(self.fast, points, rows.targets, loss), rows.gradient
-            rows = self._leave(_moved(rows, seen, gradient), seen.fooled, found)
+                here, gradient = evaluate(self.fast, points, rows.targets, loss), rows.gradient
+            rows = self._without_fooled(_moved(rows, here, gradient), here.fooled, found)
             if k in checks:
                 rows = _checked(rows, k - checks[checks.index(k) - 1])
-            tick(k / self.num_steps)
         found[rows.number] = rows.best_points
         return found
 
@@ -278,36 +258,37 @@ class _Attack:
         ahead = ball.place(here + length * ball.ascent(rows.gradient)).double() - center
         return ball.place(here + momentum * (ahead - here) + (1.0 - momentum) * (here - before))
 
-    def _leave(self, rows: _Rows, fooled: Tensor, found: Tensor) -> _Rows:
-        """The rows without those of samples that are broken, in the eyes of the model itself."""
+    def _without_fooled(self, rows: _Rows, fooled: Tensor, found: Tensor) -> _Rows:
+        """Write misclassified points into `found` and drop all ascents of their samples."""
         if not bool(fooled.any()):
             return rows
         candidates = rows.only(fooled)
         if self.fast is not self.model:
-            judged = look(self.model, candidates.points, candidates.targets, self.loss)
-            candidates = candidates.only(judged.fooled)
+            # The folded network differs by rounding, so the network itself decides.
+            outcome = evaluate(self.model, candidates.points, candidates.targets, self.loss)
+            candidates = candidates.only(outcome.fooled)
         found[candidates.number] = candidates.points
         return rows.only(~torch.isin(rows.sample, candidates.sample))
 
 
-def _moved(rows: _Rows, seen: Seen, gradient: Tensor) -> _Rows:
-    """The rows one step later."""
-    is_best = seen.losses > rows.best_loss
-    mask = per_row(is_best, seen.points)
+def _moved(rows: _Rows, here: Outcome, gradient: Tensor) -> _Rows:
+    """The state after a step."""
+    is_best = here.losses > rows.best_loss
+    mask = per_row(is_best, here.points)
     return rows._replace(
-        points=seen.points,
+        points=here.points,
         previous=rows.points,
         gradient=gradient,
-        loss=seen.losses,
-        best_points=torch.where(mask, seen.points, rows.best_points),
+        loss=here.losses,
+        best_points=torch.where(mask, here.points, rows.best_points),
         best_gradient=torch.where(mask, gradient, rows.best_gradient),
-        best_loss=torch.where(is_best, seen.losses, rows.best_loss),
-        num_rises=rows.num_rises + (seen.losses > rows.loss),
+        best_loss=torch.where(is_best, here.losses, rows.best_loss),
+        num_rises=rows.num_rises + (here.losses > rows.loss),
     )
 
 
 def _checked(rows: _Rows, num_steps: int) -> _Rows:
-    """The rows after a checkpoint, so many steps after the last one."""
+    """The state after a checkpoint, `num_steps` after the previous one."""
     is_idle = (rows.length == rows.checked_length) & (rows.best_loss == rows.checked_loss)
     back = (rows.num_rises < _ENOUGH_RISES * num_steps) | is_idle
     mask = per_row(back, rows.points)

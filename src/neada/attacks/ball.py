@@ -1,7 +1,7 @@
-"""The points that an attack may choose from: a ball around each input, within a range.
+"""The feasible points of an attack: a ball around each input, within the valid range.
 
-Offsets are computed in float64 and every sum is rounded towards the center, so that a point is in
-the ball as the number it is, not only up to rounding.
+Offsets are computed in float64 and every sum is rounded towards the center, so that a point lies in
+the ball exactly, not only up to rounding.
 """
 
 import math
@@ -10,30 +10,29 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from neada.checks import check_pair
+from neada.checks import check_choice, check_number, check_pair
 
-__all__ = ["Ball", "Norm", "check_eps", "per_row"]
+__all__ = ["Ball", "Norm", "per_row"]
 
 Norm = Literal["linf", "l2"]
 
 
 class Ball(NamedTuple):
-    """The points that are allowed."""
+    """The feasible points."""
 
     center: Tensor
     eps: float
     norm: Norm
-    lower: float  # the ends of the range, as numbers of the inputs' dtype that lie within it
+    lower: float  # the ends of the range, rounded inwards in the dtype of the inputs
     upper: float
 
     @classmethod
     def around(
         cls, inputs: Tensor, eps: float, norm: Norm, bounds: tuple[float, float] | None
     ) -> "Ball":
-        """The ball around every row of a batch, after a look at all the arguments."""
-        check_eps(eps)
-        if norm not in ("linf", "l2"):
-            raise ValueError(f"norm must be 'linf' or 'l2', got {norm!r}")
+        """The ball around every row of a batch; raises if an argument is invalid."""
+        check_number("eps", eps, strict=False)
+        check_choice("norm", norm, ("linf", "l2"))
         if inputs.dtype not in (torch.float32, torch.float64) or inputs.dim() < 2:
             raise TypeError(
                 "inputs must be float32 or float64 with one sample per row, got "
@@ -42,8 +41,6 @@ class Ball(NamedTuple):
         if bounds is None:
             return cls(inputs.detach(), eps, norm, -math.inf, math.inf)
         low, high = check_pair("bounds", bounds)
-        if not low < high:
-            raise ValueError(f"bounds must be (smaller, larger), got {bounds!r}")
         if len(inputs) and not low <= inputs.min().item() <= inputs.max().item() <= high:
             raise ValueError(f"inputs must lie in bounds [{low:g}, {high:g}]")
         ends = torch.tensor([low, high], dtype=inputs.dtype)
@@ -53,7 +50,7 @@ class Ball(NamedTuple):
         return cls(inputs.detach(), eps, norm, lower, upper)
 
     def rows(self, rows: Tensor) -> "Ball":
-        """The same around some of the rows: their indices, or a mask."""
+        """The balls around some of the rows: their indices, or a mask."""
         return self._replace(center=self.center[rows])
 
     def step(self, points: Tensor, gradient: Tensor, length: float) -> Tensor:
@@ -83,18 +80,18 @@ class Ball(NamedTuple):
         return self.place(self.eps * offsets.to(self.center.device))
 
     def place(self, offsets: Tensor) -> Tensor:
-        """The center plus offsets brought into the ball, never further away for being rounded."""
+        """The center plus the offsets projected on the ball, rounded towards the center."""
         if self.norm == "linf":
             offsets = offsets.clamp(-self.eps, self.eps)
         else:
-            # A hair inside, for the rounding of the norm itself.
+            # Slightly inside, for the rounding of the norm itself.
             radius = (1.0 - 1e-12) * self.eps
             norms = offsets.flatten(1).norm(dim=1)
             factors = torch.where(norms > radius, radius / norms.clamp_min(1e-300), 1.0)
             offsets = offsets * per_row(factors, offsets)
         center = self.center.double()
         points = (center + offsets).to(self.center.dtype)
-        # The distance as it is, and what its own rounding left out (Knuth's two-sum).
+        # The exact distance is the sum of `apart` and its rounding error `rest` (two-sum).
         wide = points.double()
         apart = wide - center
         virtual = wide - apart
@@ -103,13 +100,6 @@ class Ball(NamedTuple):
         over = (found > allowed) | ((found == allowed) & (rest * apart.sign() > 0.0))
         points = torch.where(over, torch.nextafter(points, self.center), points)
         return points.clamp(self.lower, self.upper)
-
-
-def check_eps(eps: float) -> float:
-    """Raise `ValueError` unless a ball can have that radius."""
-    if not 0.0 <= eps < math.inf:
-        raise ValueError(f"eps must be a finite number, at least 0, got {eps!r}")
-    return float(eps)
 
 
 def per_row(numbers: Tensor, like: Tensor) -> Tensor:

@@ -1,11 +1,10 @@
 """Attacks that follow the gradient of the loss, inside a ball around each input.
 
 FGSM: Goodfellow, Shlens & Szegedy 2015 (arXiv:1412.6572). PGD: Madry et al. 2018
-(arXiv:1706.06083), here with the FGSM point among its starts, so that it is never the weaker one.
+(arXiv:1706.06083), here with the FGSM point among its starts, so that it is never weaker.
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -13,26 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from neada.attacks.ball import Ball, Norm, per_row
+from neada.checks import check_number
 from neada.folding import folded
 
-__all__ = [
-    "Loss",
-    "Model",
-    "Seen",
-    "evaluating",
-    "fgsm",
-    "look",
-    "look_up",
-    "pgd",
-]
-
+__all__ = ["Loss", "Model", "Outcome", "differentiate", "evaluate", "evaluating", "fgsm", "pgd"]
 
 Model = Callable[[Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-class Seen(NamedTuple):
-    """Points and what the model makes of them."""
+class Outcome(NamedTuple):
+    """Points with the losses of the model at them, and whether it misclassifies them."""
 
     points: Tensor
     losses: Tensor
@@ -40,64 +30,61 @@ class Seen(NamedTuple):
 
     @property
     def num_right(self) -> int:
-        """How many rows the model classifies as their targets say."""
-        return len(self.fooled) - int(self.fooled.sum())
+        """How many points are classified correctly."""
+        return int((~self.fooled).sum())
 
-    def better_of(self, other: "Seen") -> "Seen":
-        """Row by row the point that fools the model, or has the larger loss."""
+    def rows(self, rows: Tensor) -> "Outcome":
+        """Some of the rows: their indices, or a mask."""
+        return Outcome(*(field[rows] for field in self))
+
+    def better_of(self, other: "Outcome") -> "Outcome":
+        """For each row the point that is misclassified, or has the larger loss."""
         as_good = other.fooled == self.fooled
         take = (other.fooled & ~self.fooled) | (as_good & (other.losses > self.losses))
         points = torch.where(per_row(take, self.points), other.points, self.points)
         losses = torch.where(take, other.losses, self.losses)
-        return Seen(points, losses, self.fooled | other.fooled)
+        return Outcome(points, losses, self.fooled | other.fooled)
 
 
 @torch.no_grad()
-def look(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
+def evaluate(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Outcome:
     """Evaluate the model and its losses at points."""
-    return _judge(model, points, targets, loss)
+    return _outcome(model, points, targets, loss)
 
 
 @torch.enable_grad()
-def look_up(
+def differentiate(
     model: Model, points: Tensor, targets: Tensor, loss: Loss | None
-) -> tuple[Seen, Tensor]:
-    """Look, and find the gradient of the losses: with respect to the points and nothing else."""
+) -> tuple[Outcome, Tensor]:
+    """Evaluate, and compute the gradient of the losses with respect to the points only."""
     leaf = points.detach().clone().requires_grad_()
-    seen = _judge(model, leaf, targets, loss)
-    if not seen.losses.requires_grad:
-        raise ValueError("the loss does not depend on the inputs; does the model detach them?")
-    (gradient,) = torch.autograd.grad(seen.losses.sum(), leaf, materialize_grads=True)
+    outcome = _outcome(model, leaf, targets, loss)
+    (gradient,) = torch.autograd.grad(outcome.losses.sum(), leaf, materialize_grads=True)
     if not bool(gradient.isfinite().all()):
-        raise FloatingPointError("the gradient of the loss at the inputs is not finite")
-    return Seen(points.detach(), seen.losses.detach(), seen.fooled), gradient
+        raise FloatingPointError("the gradient of the loss at the inputs is NaN or Inf")
+    return Outcome(points.detach(), outcome.losses.detach(), outcome.fooled), gradient
 
 
-def _judge(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Seen:
+def _outcome(model: Model, points: Tensor, targets: Tensor, loss: Loss | None) -> Outcome:
     torch.clear_autocast_cache()  # the parameters may have moved since they were cast
     outputs = model(points)
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # under autocast
-    has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
-    if has_classes and len(targets) and not 0 <= targets.min() <= targets.max() < outputs.shape[1]:
-        raise ValueError(
-            f"targets must be classes from 0 to {outputs.shape[1] - 1}, as the model has outputs, "
-            f"got {int(targets.min())} to {int(targets.max())}"
-        )
     if loss is None:
         losses = nn.functional.cross_entropy(outputs, targets, reduction="none")
     else:
         losses = loss(outputs, targets)
     if losses.shape != (len(points),):
-        raise ValueError("loss must give one number per sample, such as reduction='none' does")
+        raise ValueError("loss must return one number per sample: use reduction='none'")
     if bool(outputs.isnan().any() | losses.isnan().any()):
-        raise FloatingPointError("the model's output is not a number; check its weights")
+        raise FloatingPointError("the output of the model or its loss is NaN; check its weights")
+    has_classes = outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point()
     fooled = outputs.argmax(1) != targets if has_classes else torch.zeros_like(losses).bool()
-    return Seen(points, losses, fooled)
+    return Outcome(points, losses, fooled)
 
 
 @contextlib.contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """Evaluation mode for every part of a module, and each its own mode again afterwards."""
+    """Evaluation mode for every submodule; each has its own mode again afterwards."""
     parts = list(model.modules()) if isinstance(model, nn.Module) else []
     modes = [(part, part.training) for part in parts]
     try:
@@ -121,7 +108,7 @@ def fgsm(
     bounds: tuple[float, float] | None = None,
     loss: Loss | None = None,
 ) -> Tensor:
-    r"""One step along the gradient of the loss, as long as allowed.
+    r"""One step along the gradient of the loss, of length eps.
 
     .. math::
         z = v + \epsilon\,\mathrm{sign}(\nabla_v\ell) \quad\text{("linf")}, \qquad
@@ -130,21 +117,22 @@ def fgsm(
     A sample whose gradient is zero stays where it is.
 
     Args:
-        model: Any module or function; a module is in evaluation mode meanwhile, and afterwards,
-            also after an exception, in the mode it was. No parameter gradient is computed.
+        model: Any module or function. A module is evaluated in evaluation mode and has its own mode
+            again afterwards. No parameter gradient is computed.
         inputs: The batch, float32 or float64, one sample per row.
-        targets: What the loss compares the outputs with.
+        targets: The classes, or other targets of the loss.
         eps: The largest norm of a sample's perturbation.
-        norm: Which norm.
-        bounds: Clip to it; the inputs must lie in it. None does not clip.
-        loss: Of outputs and targets, one number per sample; by default cross-entropy.
+        norm: The norm, "linf" or "l2".
+        bounds: The valid range ``(low, high)`` of the inputs, to which points are clipped; or None.
+        loss: A function of outputs and targets that returns one number per sample; by default
+            cross-entropy.
 
     Returns:
         The perturbed batch.
 
     Raises:
-        ValueError: an argument makes no sense.
-        FloatingPointError: the model or its gradient is not finite.
+        ValueError: An argument is invalid.
+        FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
 
     Example:
         >>> weight = torch.tensor([[1.0, -2.0], [-1.0, 2.0]])
@@ -153,7 +141,7 @@ def fgsm(
     """
     ball = Ball.around(inputs, eps, norm, bounds)
     with evaluating(model):
-        _, gradient = look_up(model, ball.center, targets, loss)
+        _, gradient = differentiate(model, ball.center, targets, loss)
         return ball.step(ball.center, gradient, eps)
 
 
@@ -173,8 +161,8 @@ def pgd(
 ) -> Tensor:
     """Projected gradient ascent from the FGSM point and from random points of the ball.
 
-    Returned is, sample by sample, the best point that was seen: one that is misclassified before
-    one that is not, then by loss. The input itself and the FGSM point are among them.
+    Returns for each sample the best point seen: a misclassified one, if there is any, and otherwise
+    the one with the largest loss. The input itself and the FGSM point are among them.
 
     Args:
         model: As in `fgsm`.
@@ -187,42 +175,37 @@ def pgd(
         num_steps: Steps from each start.
         step_size: The norm of a step; by default 2.5 eps / num_steps.
         num_restarts: Random starts besides the FGSM point.
-        generator: Of the random starts, on the CPU; by default a new one with seed 0, so that the
-            same call gives the same points.
+        generator: For the random starts, on the CPU; by default a new one with seed 0.
 
     Returns:
         The perturbed batch.
 
     Raises:
-        ValueError: an argument makes no sense.
-        FloatingPointError: the model or its gradient is not finite.
+        ValueError: An argument is invalid.
+        FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
-    if num_steps < 1 or num_restarts < 0:
-        raise ValueError(
-            "num_steps must be at least 1 and num_restarts at least 0, got "
-            f"{num_steps} and {num_restarts}"
-        )
+    check_number("num_steps", num_steps, above=1, strict=False, whole=True)
+    check_number("num_restarts", num_restarts, strict=False, whole=True)
     if step_size is None:
         step_size = 2.5 * eps / num_steps
-    if not 0.0 <= step_size < math.inf:
-        raise ValueError(f"step_size must be a finite number, at least 0, got {step_size!r}")
+    check_number("step_size", step_size, strict=False)
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     with evaluating(model), folded(model) as fast:
-        start, gradient = look_up(model, ball.center, targets, loss)
+        start, gradient = differentiate(model, ball.center, targets, loss)
         points = first = ball.step(ball.center, gradient, eps)
         best = start
         for restart in range(num_restarts + 1):
             if restart > 0:
                 points = ball.sample(generator)
             for _ in range(num_steps):
-                seen, gradient = look_up(fast, points, targets, loss)
-                best = best.better_of(seen)
+                here, gradient = differentiate(fast, points, targets, loss)
+                best = best.better_of(here)
                 points = ball.step(points, gradient, step_size)
-            best = best.better_of(look(fast, points, targets, loss))
+            best = best.better_of(evaluate(fast, points, targets, loss))
         if fast is not model:
-            # The network itself judges, whatever was rounded on the way.
-            best = look(model, best.points, targets, loss)
-            best = start.better_of(look(model, first, targets, loss)).better_of(best)
+            # The folded network differs by rounding, so the network itself compares.
+            best = evaluate(model, best.points, targets, loss)
+            best = start.better_of(evaluate(model, first, targets, loss)).better_of(best)
     return best.points

@@ -1,7 +1,7 @@
-"""The Square attack: random search with squares of changed pixels, which asks for no gradient.
+"""The Square attack: random search with squares of changed pixels.
 
-Andriushchenko et al. 2020 (arXiv:1912.00049). It sees only the model's outputs, so that it gets
-through where gradients are masked.
+Andriushchenko et al. 2020 (arXiv:1912.00049). It uses only the outputs of the model and no
+gradients, so that it also works where gradients are masked.
 """
 
 import math
@@ -9,9 +9,9 @@ import math
 import torch
 from torch import Tensor
 
-from neada.attacks.auto_pgd import Tick, group_size
+from neada.attacks.auto_pgd import group_size
 from neada.attacks.ball import Ball, Norm, per_row
-from neada.attacks.gradient import Model, Seen, evaluating, look
+from neada.attacks.gradient import Model, Outcome, evaluate, evaluating
 from neada.attacks.losses import margin
 from neada.checks import check_number
 from neada.folding import folded
@@ -21,7 +21,7 @@ __all__ = ["check_queries", "square"]
 # Of 10,000 queries; the side of the squares shrinks after each.
 _HALVINGS = (10, 50, 200, 1000, 2000, 4000, 6000, 8000)
 _INITIAL_PART = 0.8  # of the pixels, as in AutoAttack
-_CROWD = 100  # samples that tell soon enough whether there is anything to be found
+_CROWD = 100  # samples to which `patience` refers
 
 
 def square(
@@ -35,19 +35,18 @@ def square(
     num_queries: int = 5000,
     patience: int | None = None,
     generator: torch.Generator | None = None,
-    tick: Tick = lambda part: None,
 ) -> Tensor:
     """Random search: change a square of pixels, keep the change if it lowers the margin.
 
     "linf": stripes of one pixel as a start, then squares, with plus or minus eps in every channel.
-    "l2": a grid of tiles with a hump and a hollow each as a start; then a square gets such a tile
-    added, and the length that another square gives up. The squares begin with 0.8 of the pixels and
-    become smaller at the published times. All samples get the same squares, with signs of their
-    own. Inputs that are no images (batch, channels, height, width) are taken as one line, and
-    squares are pieces of it.
+    "l2": a grid of tiles with a hump and a hollow each as a start; then such a tile is added to one
+    square, and the perturbation of another square is set to zero. The squares begin with 0.8 of the
+    pixels and shrink at the published times. All samples have the same squares, but different
+    signs. Inputs that are no images (batch, channels, height, width) are treated as images with one
+    row.
 
-    An input that is misclassified is returned as it is; a sample is done with the first point that
-    is misclassified, and otherwise has the one with the least margin.
+    A misclassified input is returned unchanged. For the others the first misclassified point is
+    returned, or else the one with the smallest margin.
 
     Args:
         model: As in `fgsm`; only its outputs are used.
@@ -56,30 +55,29 @@ def square(
         eps: As in `fgsm`.
         norm: As in `fgsm`.
         bounds: As in `fgsm`.
-        num_queries: Evaluations of each sample.
-        patience: Stop when so many queries in turn have broken none of the samples that are left;
-            if those are less than 100, in proportion more queries. By default never.
-        generator: Of the squares, on the CPU; by default a new one with seed 0.
-        tick: Told again and again which part of the queries is done.
+        num_queries: The number of evaluations per sample.
+        patience: Stop after this many consecutive queries without a newly misclassified sample; if
+            n < 100 samples are left, after 100/n times as many. By default never.
+        generator: For the squares, on the CPU; by default a new one with seed 0.
 
     Returns:
         The perturbed batch.
 
     Raises:
-        ValueError: an argument makes no sense.
-        FloatingPointError: the model's output is not a number.
+        ValueError: An argument is invalid.
+        FloatingPointError: The output of the model is NaN.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
     check_queries(num_queries, patience)
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    kind = _Linf if norm == "linf" else _L2
+    proposals = _Linf(ball, generator) if norm == "linf" else _L2(ball, generator)
     with evaluating(model), folded(model) as fast:
-        return _search(model, fast, kind(ball, generator), targets, num_queries, patience, tick)
+        return _search(model, fast, proposals, targets, num_queries, patience)
 
 
 def check_queries(num_queries: int, patience: int | None) -> None:
-    """Raise `ValueError` unless a search can be so long."""
+    """Raise ValueError unless the arguments of a search are valid."""
     check_number("num_queries", num_queries, above=1, strict=False, whole=True)
     if patience is not None:
         check_number("patience", patience, above=1, strict=False, whole=True)
@@ -92,52 +90,49 @@ def _search(
     targets: Tensor,
     num_queries: int,
     patience: int | None,
-    tick: Tick,
 ) -> Tensor:
     """The first misclassified point of each sample, or the one with the least margin."""
     found = proposals.center.clone()
-    is_left = ~_look(model, found, targets).fooled
+    is_left = ~_evaluate(model, found, targets).fooled
     left = is_left.nonzero()[:, 0]
     proposals.keep(is_left)
     points = proposals.first()
-    best = Seen(
-        points, torch.full_like(targets[left], -torch.inf, dtype=points.dtype), ~is_left[left]
-    )
+    worst = torch.full(left.shape, -torch.inf, dtype=points.dtype, device=points.device)
+    best = Outcome(points, worst, torch.zeros_like(left, dtype=torch.bool))
     num_idle = 0
     for query in range(num_queries):
         if not len(left):
             break
         if patience is not None and num_idle * min(len(left), _CROWD) >= patience * _CROWD:
             break
-        seen = _look(fast, points, targets[left])
-        best = best.better_of(seen)
+        here = _evaluate(fast, points, targets[left])
+        best = best.better_of(here)
         num_idle += 1
-        if bool(seen.fooled.any()):
-            fooled = seen.fooled.clone()
+        if bool(here.fooled.any()):
+            fooled = here.fooled.clone()
             if fast is not model:
-                # The network itself judges, whatever was rounded on the way.
-                fooled[seen.fooled] = _look(model, points[fooled], targets[left[fooled]]).fooled
+                # The folded network differs by rounding, so the network itself decides.
+                fooled[here.fooled] = _evaluate(model, points[fooled], targets[left[fooled]]).fooled
             found[left[fooled]] = points[fooled]
             num_idle = 0 if bool(fooled.any()) else num_idle
             left = left[~fooled]
-            best = Seen(*(field[~fooled] for field in best))
+            best = best.rows(~fooled)
             proposals.keep(~fooled)
         points = proposals.near(best.points, (query + 1) / num_queries)
-        tick((query + 1) / num_queries)
     found[left] = best.points
     return found
 
 
-def _look(model: Model, points: Tensor, targets: Tensor) -> Seen:
-    """As `look`, a group at a time."""
+def _evaluate(model: Model, points: Tensor, targets: Tensor) -> Outcome:
+    """As `evaluate` with the margin as the loss, in groups."""
     size = group_size(points)
     groups = zip(torch.split(points, size), torch.split(targets, size), strict=True)
-    seen = [look(model, *group, margin) for group in groups]
-    return Seen(*(torch.cat(fields) for fields in zip(*seen, strict=True)))
+    outcomes = [evaluate(model, *group, margin) for group in groups]
+    return Outcome(*(torch.cat(fields) for fields in zip(*outcomes, strict=True)))
 
 
 class _Linf:
-    """Points whose entries are all at the ends of what is allowed."""
+    """Proposals whose entries are all at the ends of the feasible interval."""
 
     def __init__(self, ball: Ball, generator: torch.Generator) -> None:
         self.center, self.generator = ball.center, generator
@@ -164,7 +159,7 @@ class _Linf:
 
 
 class _L2:
-    """Points that use all of the radius, unless the range cuts it off."""
+    """Proposals with the full radius before they are clipped to the range."""
 
     def __init__(self, ball: Ball, generator: torch.Generator) -> None:
         self.ball, self.generator = ball, generator
@@ -208,7 +203,7 @@ class _L2:
         return self._at(offsets)
 
     def _tiles(self, num: int, channels: int, sides: list[int]) -> Tensor:
-        """One tile for all, with a sign for each sample and channel."""
+        """One tile for all samples, with a sign for each sample and channel."""
         device = self.center.device
         signs = _coins((num, channels, 1, 1), self.generator, device).double() * 2.0 - 1.0
         is_turned = sides[0] == sides[1] and bool(_coins((1,), self.generator, device))
@@ -216,7 +211,7 @@ class _L2:
         return signs * (tile.T if is_turned else tile)
 
     def _at(self, offsets: Tensor) -> Tensor:
-        """As far as the radius goes in that direction, then into the range."""
+        """Scale the offsets to the radius, and clip the points to the range."""
         offsets = offsets.reshape(self.center.shape)
         sizes = offsets.flatten(1).norm(dim=1).clamp_min(1e-300)
         return self.ball.place(offsets * per_row(self.ball.eps / sizes, offsets))
@@ -227,7 +222,7 @@ def _as_images(points: Tensor) -> Tensor:
 
 
 def _sides(shape: list[int], part: float, least: int) -> list[int]:
-    """Height and width of the squares, when that part of the queries is done."""
+    """Height and width of the squares after that share of the queries."""
     halvings = sum(10_000 * part > query for query in _HALVINGS)
     pixels = _INITIAL_PART / 2**halvings * math.prod(shape)
     side = round(pixels if shape[0] == 1 else math.sqrt(pixels))
@@ -256,7 +251,7 @@ def _tile(height: int, width: int) -> Tensor:
 
 
 def _hump(height: int, width: int) -> Tensor:
-    """Squares around the center, one upon the other: the k-th largest adds 1 / k^2."""
+    """A sum of squares around the center: the k-th smallest adds 1 / k^2."""
     down = (torch.arange(height, dtype=torch.float64) - height // 2).abs()
     across = (torch.arange(width, dtype=torch.float64) - width // 2).abs()
     distance = torch.maximum(down[:, None], across[None, :])

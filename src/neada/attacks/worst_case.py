@@ -1,8 +1,8 @@
-"""Several attacks in turn, each on the samples that have withstood those before it.
+"""The ensemble: several attacks in turn, each on the samples that are still classified correctly.
 
-As in AutoAttack (Croce & Hein 2020, arXiv:2003.01690): APGD on the cross-entropy, APGD towards the
-likely wrong classes, and Square, which needs no gradients. Its fourth attack, FAB, is left out,
-and Square ends early where it gets nowhere.
+As in AutoAttack (Croce & Hein 2020, arXiv:2003.01690): APGD with cross-entropy, APGD towards the
+likely wrong classes, and Square, which needs no gradients. The fourth attack, FAB, is not included,
+and Square stops early where it makes no progress.
 """
 
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from torch import Tensor
 
 from neada.attacks.auto_pgd import apgd
 from neada.attacks.ball import Ball, Norm
-from neada.attacks.gradient import Loss, Model, evaluating, look
+from neada.attacks.gradient import Loss, Model, evaluate, evaluating
 from neada.attacks.square import check_queries, square
 
 __all__ = ["PARTS", "Progress", "Survivors", "attack_in_turn"]
 
 Progress = Callable[[float, str], None]
-"""Is told which part of the work is done, and what is at work."""
+"""Called with the completed share of the work and the name of the current attack."""
 
 PARTS = ("apgd-ce", "apgd-targeted-dlr", "square")
 
 
 class Survivors(NamedTuple):
-    """What is left of a batch.
+    """The result of the ensemble.
 
     Attributes:
         points: The perturbed batch.
@@ -55,7 +55,7 @@ def attack_in_turn(
 ) -> Survivors:
     """The worst case over APGD with cross-entropy, APGD with the targeted DLR, and Square.
 
-    Samples that are misclassified, at first or after one of the attacks, are left alone afterwards.
+    Misclassified samples take no part in the following attacks.
 
     Args:
         model: As in `fgsm`; a classifier.
@@ -64,56 +64,49 @@ def attack_in_turn(
         eps: As in `fgsm`.
         norm: As in `fgsm`.
         bounds: As in `fgsm`.
-        loss: Of the first attack; by default cross-entropy.
-        num_steps: Of each ascent of APGD.
-        num_targets: Wrong classes that APGD tries.
-        num_queries: Of Square.
-        patience: End Square when so many queries in turn have broken no sample of the batch (more
-            in small ones): it is there for masked gradients, which it finds early. None spends all
-            queries.
-        generator: Of Square, on the CPU; by default a new one with seed 0.
+        loss: The loss of the first attack; by default cross-entropy.
+        num_steps: Steps of each ascent of APGD.
+        num_targets: How many wrong classes APGD tries.
+        num_queries: As in `square`.
+        patience: As in `square`, which detects masked gradients early; None uses all queries.
+        generator: As in `square`.
         progress: Called with the completed share of the work and the name of the attack.
 
     Returns:
-        The perturbed batch, and the number of survivors of each attack. A sample that withstands
-        all attacks has the point with the largest loss that the first attack found.
+        The perturbed batch, and the number of survivors of each attack. A sample that survives all
+        attacks has the point with the largest loss that the first attack found.
 
     Raises:
-        ValueError: an argument makes no sense.
-        FloatingPointError: the model or its gradient is not finite.
+        ValueError: An argument is invalid.
+        FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
     """
     ball = Ball.around(inputs, eps, norm, bounds)
-    check_queries(num_queries, patience)
-    steps = partial(apgd, num_steps=num_steps)
+    check_queries(num_queries, patience)  # before the long ascents
+    steps = partial(apgd, norm=norm, bounds=bounds, num_steps=num_steps)
     attacks: dict[str, Callable[..., Tensor]] = {
         "apgd-ce": partial(steps, loss=loss),
         "apgd-targeted-dlr": partial(steps, loss="targeted-dlr", num_targets=num_targets),
-        "square": partial(square, num_queries=num_queries, patience=patience, generator=generator),
+        "square": partial(
+            square,
+            norm=norm,
+            bounds=bounds,
+            num_queries=num_queries,
+            patience=patience,
+            generator=generator,
+        ),
     }
     with evaluating(model):
         points = ball.center.clone()
-        fooled = look(model, points, targets, None).fooled
+        fooled = evaluate(model, points, targets, None).fooled
         counts = [int((~fooled).sum())]
         for i, (name, attack) in enumerate(attacks.items()):
+            progress(i / len(attacks), name)
             left = (~fooled).nonzero()[:, 0]
-
-            def tick(part: float, i: int = i, name: str = name) -> None:
-                progress((i + part) / len(attacks), name)
-
             if len(left):
-                found = attack(
-                    model,
-                    ball.center[left],
-                    targets[left],
-                    eps,
-                    norm=norm,
-                    bounds=bounds,
-                    tick=tick,
-                )
-                broken = look(model, found, targets[left], None).fooled
+                found = attack(model, ball.center[left], targets[left], eps)
+                broken = evaluate(model, found, targets[left], None).fooled
                 take = broken | (i == 0)
                 points[left[take]] = found[take]
                 fooled[left] = broken
-            tick(1.0)
             counts.append(int((~fooled).sum()))
     return Survivors(points, tuple(counts))

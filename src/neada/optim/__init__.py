@@ -1,7 +1,7 @@
-"""Optimizers for one player: any torch user can drop them in.
+"""Optimizers for one player: torch optimizers that can be used in any training loop.
 
-They know nothing of min-max. What each needs to know about the problem stands in its docstring
-and in one table of the documentation.
+The docstring of each optimizer lists the problem constants that it requires; a table in the
+documentation compares them.
 """
 
 from neada.optim.adagrad import GeneralizedAdaGrad, SCAdaNGD

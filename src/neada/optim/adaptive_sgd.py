@@ -5,7 +5,6 @@ Optimization", NeurIPS 2022, arXiv:2206.00743. Exactly the printed update: no bi
 no epsilon, with 0/0 = 0. `torch.optim.Adam`, used in the paper's experiments, differs by both.
 """
 
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -36,7 +35,8 @@ class AdaptiveSGD(PlayerOptimizer):
     :math:`\gamma v_k + (1-\gamma) g_k^2` (``"adam"``), or the largest of Adam's
     :math:`v_1, \dots, v_{k+1}` (``"amsgrad"``; :math:`v_0` itself is not in the maximum).
 
-    Needs to know: nothing to run; as a player of a non-nested game, a ratio of learning rates.
+    Required problem constants: none to run; as a player of a non-nested game, a ratio of learning
+    rates.
 
     Guarantees: as the x player of NeAda the paper's rates hold for AdaGrad with a scalar `v`
     (`GeneralizedAdaGrad`); for the coordinate-wise family none is proven.
@@ -45,10 +45,10 @@ class AdaptiveSGD(PlayerOptimizer):
         params: Tensors or parameter groups.
         lr: The learning rate :math:`\eta`; or a float64 tensor with one for each row (first
             dimension) of the parameters.
-        psi: Which second moment.
+        psi: The kind of second moment.
         beta: Momentum; by default 0.9 for Adam and AMSGrad and 0 otherwise.
         gamma: Decay of Adam's second moment.
-        v0: Where the second moment starts.
+        v0: The initial second moment.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
 
@@ -64,6 +64,7 @@ class AdaptiveSGD(PlayerOptimizer):
     """
 
     uses_gradient_norm: ClassVar[bool] = False
+    per_group: ClassVar[tuple[str, ...]] = ("lr", "psi", "beta", "gamma", "v0")
 
     def __init__(
         self,
@@ -80,9 +81,6 @@ class AdaptiveSGD(PlayerOptimizer):
         defaults = {"lr": lr, "psi": psi, "beta": beta, "gamma": gamma, "v0": v0}
         super().__init__(params, defaults, maximize=maximize, constraint=constraint)
 
-    def _rests_at_zero_gradient(self) -> bool:
-        return False  # momentum goes on
-
     def _check(self, group: Group) -> None:
         self._check_rate(group, has_rows=True)  # every step is elementwise
         check_choice("psi", group["psi"], tuple(_MOMENTUM))
@@ -92,46 +90,47 @@ class AdaptiveSGD(PlayerOptimizer):
         check_number("gamma", group["gamma"], strict=False, below=1.0)
         check_number("v0", group["v0"], strict=False)
 
+    def _rests_at_zero_gradient(self) -> bool:
+        return False  # momentum still moves the point
+
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        # Made before the first update, after which rows at rest are restored to it.
+        for group, span in active.spans:
+            self._squares(group, active.params[span])
+        return {}
+
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         for group, span in active.spans:
             params, grads = active.params[span], active.grads[span]
-            direction = self._first_moment(group, params, grads)
-            if group["psi"] == "none":
-                tensors.add_scaled_(params, direction, -group["lr"])
-                continue
-            steps = torch._foreach_rsqrt(self._second_moment(group, params, grads))
-            torch._foreach_mul_(steps, direction)
-            for step in steps:  # 0/0 = 0, and a square that underflowed is no step either
-                step.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            steps = grads
+            if group["beta"] > 0.0:
+                steps = self._vectors("first_moment", params, torch.zeros_like)
+                torch._foreach_lerp_(steps, grads, 1.0 - group["beta"])
+            if group["psi"] != "none":
+                scales = torch._foreach_rsqrt(self._second_moment(group, params, grads))
+                torch._foreach_mul_(scales, steps)
+                steps = list(scales)
+                for step in steps:  # 0/0 = 0; no step either where the square underflowed
+                    step.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
             tensors.add_scaled_(params, steps, -group["lr"])
         self._project(active)
-
-    def _prepare(self, active: Active) -> None:
-        for group, span in active.spans:
-            start = partial(torch.full_like, fill_value=group["v0"])
-            self._vectors("second_moment", active.params[span], start)
-
-    def _first_moment(
-        self, group: Group, params: list[Tensor], grads: list[Tensor]
-    ) -> list[Tensor]:
-        if group["beta"] == 0.0:
-            return grads
-        mean = self._vectors("first_moment", params, torch.zeros_like)
-        torch._foreach_lerp_(mean, grads, 1.0 - group["beta"])
-        return mean
 
     def _second_moment(
         self, group: Group, params: list[Tensor], grads: list[Tensor]
     ) -> list[Tensor]:
-        start = partial(torch.full_like, fill_value=group["v0"])
-        square = self._vectors("second_moment", params, start)
+        squares = self._squares(group, params)
         if group["psi"] == "adagrad":
-            torch._foreach_addcmul_(square, grads, grads)
-            return square
-        torch._foreach_mul_(square, group["gamma"])
-        torch._foreach_addcmul_(square, grads, grads, value=1.0 - group["gamma"])
+            torch._foreach_addcmul_(squares, grads, grads)
+            return squares
+        torch._foreach_mul_(squares, group["gamma"])
+        torch._foreach_addcmul_(squares, grads, grads, value=1.0 - group["gamma"])
         if group["psi"] == "adam":
-            return square
+            return squares
         largest = self._vectors("largest_second_moment", params, torch.zeros_like)
-        torch._foreach_maximum_(largest, square)
+        torch._foreach_maximum_(largest, squares)
         return largest
+
+    def _squares(self, group: Group, params: list[Tensor]) -> list[Tensor]:
+        return self._vectors(
+            "second_moment", params, lambda param: torch.full_like(param, group["v0"])
+        )

@@ -6,8 +6,7 @@ Latafat, Themelis, Stella & Patrinos (arXiv:2301.04431) and Latafat, Themelis & 
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, Unpack
+from typing import Any, ClassVar, Literal, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -25,46 +24,31 @@ __all__ = ["AdGD"]
 Variant = Literal["mm20", "mm20lin", "mm23", "adapg"]
 
 
-class _Rule(NamedTuple):
-    """How a variant bounds its next step."""
-
-    growth: Callable[[Scalar], Scalar]
-    """The factor by which the step may grow, squared, given the last growth theta."""
-    safeguard: Callable[[Scalar, Scalar, Scalar], Scalar]
-    """The largest safe step, given the last step, L_k and the curvature <dg, dw>/|dw|^2."""
-    first_growth: float
-    first_step: float
-    takes_sets: bool
+_FOR_SETS = ("mm23", "adapg")
 
 
-def _half_inverse(step: Scalar, smoothness: Scalar, curvature: Scalar) -> Scalar:
-    return divide(1.0, 2.0 * smoothness)
+def _bounds(
+    variant: str, step: Scalar, growth: Scalar, smoothness: Scalar, curvature: Scalar
+) -> tuple[Scalar, Scalar]:
+    """The two bounds of the next step: by growth, and by the local smoothness.
 
-
-def _two_point(step: Scalar, smoothness: Scalar, curvature: Scalar) -> Scalar:
-    ratio = step * smoothness
-    excess = 2.0 * ratio * ratio - 1.0
-    return divide(step, sqrt(excess))
-
-
-def _two_point_with_curvature(step: Scalar, smoothness: Scalar, curvature: Scalar) -> Scalar:
-    ratio = step * smoothness
-    excess = 2.0 * ratio * ratio - 1.0 - step * curvature
-    return divide(step, sqrt(excess))
-
-
-_RULES = {
-    "mm20": _Rule(lambda theta: 1.0 + theta, _half_inverse, math.inf, 1e-6, False),
-    "mm20lin": _Rule(lambda theta: 1.0 + theta / 2.0, _half_inverse, math.inf, 1e-6, False),
-    "mm23": _Rule(lambda theta: 2.0 / 3.0 + theta, _two_point, 1.0 / 3.0, 1e-2, True),
-    "adapg": _Rule(
-        lambda theta: 2.0 / 3.0 + theta, _two_point_with_curvature, 1.0 / 3.0, 1e-2, True
-    ),
-}
+    Args:
+        variant: The rule.
+        step: The last step.
+        growth: The last step over the one before.
+        smoothness: The change of the gradient over that of the point, in norm.
+        curvature: The product of both changes over the squared change of the point.
+    """
+    if variant in _FOR_SETS:
+        ratio = step * smoothness
+        excess = 2.0 * ratio * ratio - 1.0 - step * curvature
+        return sqrt(2.0 / 3.0 + growth) * step, divide(step, sqrt(excess))
+    growth_share = growth if variant == "mm20" else growth / 2.0
+    return sqrt(1.0 + growth_share) * step, divide(1.0, 2.0 * smoothness)
 
 
 class AdGD(PlayerOptimizer):
-    r"""Gradient descent whose step follows the local smoothness it meets.
+    r"""Gradient descent whose step follows the local smoothness.
 
     With :math:`L_k = \|g_k-g_{k-1}\| / \|w_k-w_{k-1}\|` and
     :math:`\theta_k = \lambda_k/\lambda_{k-1}`,
@@ -78,8 +62,8 @@ class AdGD(PlayerOptimizer):
     :math:`\lambda_{k-1}/\sqrt{[2\lambda_{k-1}^2L_k^2 - 1 - \lambda_{k-1}\ell_k]_+}`, where
     :math:`\ell_k = \langle\Delta g, \Delta w\rangle/\|\Delta w\|^2`.
 
-    Needs to know: nothing; one gradient per step and no values. Deterministic gradients only:
-    with noise, :math:`L_k` measures the noise.
+    Required problem constants: none; one gradient per step and no values. Deterministic gradients
+    only: with noise, :math:`L_k` measures the noise.
 
     Guarantees: "mm20lin" is linear, :math:`O(\kappa\log 1/\varepsilon)`, on smooth strongly
     convex functions; "mm20", "mm23", "adapg" converge on convex functions with locally Lipschitz
@@ -89,10 +73,10 @@ class AdGD(PlayerOptimizer):
         params: Tensors or parameter groups.
         lr: The first step; by default 1e-6 (3.5e-4 in float32) for "mm20" and "mm20lin",
             where the second step already has the right size, and 1e-2 for the others.
-        variant: Which rule; by default "adapg" if some group has a set and "mm20lin" otherwise.
+        variant: The rule; by default "adapg" if some group has a set and "mm20lin" otherwise.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -105,7 +89,6 @@ class AdGD(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("lr", "variant")
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
     def __init__(
@@ -119,7 +102,7 @@ class AdGD(PlayerOptimizer):
         super().__init__(params, {"lr": lr, "variant": variant}, **common)
 
     def _check(self, group: Group) -> None:
-        check_choice("variant", group["variant"], (None, *_RULES))
+        check_choice("variant", group["variant"], (None, *get_args(Variant)))
         if group["lr"] is None:
             group["lr"] = self._default_step(group["params"][0].dtype)
         check_number("lr", group["lr"])
@@ -127,11 +110,8 @@ class AdGD(PlayerOptimizer):
     def _check_constraint(self, group: Group, constraint: Set | None) -> None:
         super()._check_constraint(group, constraint)
         variant = group["variant"]
-        if constraint is not None and variant in _RULES and not _RULES[variant].takes_sets:
-            raise ValueError(
-                f'variant "{variant}" has no version for sets: use "adapg" or "mm23", or leave '
-                "variant out"
-            )
+        if constraint is not None and variant not in (None, *_FOR_SETS):
+            raise ValueError(f'variant "{variant}" has no version for sets: use one of {_FOR_SETS}')
 
     def _variant(self) -> str:
         chosen = self.param_groups[0]["variant"]
@@ -141,66 +121,57 @@ class AdGD(PlayerOptimizer):
         return "adapg" if has_set else "mm20lin"
 
     def _default_step(self, dtype: torch.dtype) -> float:
-        # The second step is as good as the difference of the first two gradients: it must not
-        # drown in the rounding of float32.
+        # The second step comes from the difference of the first two gradients, which must not be
+        # below the rounding of float32.
         rounding: float = torch.finfo(dtype).eps ** 0.5
-        return max(_RULES[self._variant()].first_step, rounding)
+        return max(1e-2 if self._variant() in _FOR_SETS else 1e-6, rounding)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
-        head, rule = self.param_groups[0], _RULES[self._variant()]
+        head = self.param_groups[0]
         # The default follows the variant, which may have changed with a set given later.
         given = self.defaults["lr"] is not None
         first = head["lr"] if given else self._default_step(active.params[0].dtype)
-        step = head["numbers"].get("step", first)
-        return {"step": step, "growth": rule.first_growth, "moved_sq": 0.0}
+        growth = 1.0 / 3.0 if self._variant() in _FOR_SETS else math.inf
+        return {"step": first, "growth": growth, "moved_sq": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
+        last = numbers["step"]
         grads = self._vectors("previous_gradient", active.params, active.grads)
         changed_sq = tensors.squared_distance(active.grads, grads, self._rowwise)
         moved_sq, slope = self._last_move(active, numbers, grads)
-        self._choose_step(
-            numbers, moved_sq, sqrt(divide(changed_sq, moved_sq)), divide(slope, moved_sq)
-        )
-        numbers["moved_sq"] = numbers["step"] * numbers["step"] * active.norm_sq
+        smoothness, curvature = sqrt(divide(changed_sq, moved_sq)), divide(slope, moved_sq)
+        step = minimum(*_bounds(self._variant(), last, numbers["growth"], smoothness, curvature))
+        # Two equal gradients give no bound: keep growing, as along a straight slope.
+        step = where(is_finite(step), step, 2.0 * last)
+        usable = (moved_sq > 0.0) & (step > 0.0)
+        numbers["step"] = step = where(usable, step, last)
+        numbers["growth"] = where(usable, step / last, numbers["growth"])
+        numbers["moved_sq"] = step * step * active.norm_sq
         tensors.copy_(grads, active.grads)
         if self._has_set(active):
-            points = self._vectors("previous_point", active.params, active.params)
-            tensors.copy_(points, active.params)
-        self._descend(active, numbers["step"])
+            tensors.copy_(self._previous_points(active), active.params)
+        self._descend(active, step)
 
     def _last_move(
         self, active: Active, numbers: dict[str, Any], grads: list[Tensor]
     ) -> tuple[Scalar, Scalar]:
         """The squared length of the last move, and its product with the change of gradient.
 
-        The product is 0 where the variant does not ask for it.
+        The product is 0 for the variants that do not use it.
         """
-        wants_slope = _RULES[self._variant()].safeguard is _two_point_with_curvature
-        changed = tensors.difference(active.grads, grads) if wants_slope else []
-        if not self._has_set(active):  # the move was -step * gradient
-            slope = (
-                -numbers["step"] * tensors.dot(changed, grads, self._rowwise) if changed else 0.0
-            )
-            return numbers["moved_sq"], slope
-        points = self._vectors("previous_point", active.params, active.params)
-        moved_sq = tensors.squared_distance(active.params, points, self._rowwise)
-        if not wants_slope:
-            return moved_sq, 0.0
-        moved = tensors.difference(active.params, points)
-        return moved_sq, tensors.dot(changed, moved, self._rowwise)
+        needs_slope = self._variant() == "adapg"
+        changed = tensors.difference(active.grads, grads) if needs_slope else []
+        if self._has_set(active):
+            points = self._previous_points(active)
+            moved_sq = tensors.squared_distance(active.params, points, self._rowwise)
+            if not needs_slope:
+                return moved_sq, 0.0
+            moved = tensors.difference(active.params, points)
+            return moved_sq, tensors.dot(changed, moved, self._rowwise)
+        if not needs_slope:
+            return numbers["moved_sq"], 0.0
+        # The move was -step * gradient.
+        return numbers["moved_sq"], -numbers["step"] * tensors.dot(changed, grads, self._rowwise)
 
-    def _choose_step(
-        self, numbers: dict[str, Any], moved_sq: Scalar, smoothness: Scalar, curvature: Scalar
-    ) -> None:
-        """Bring the step up to date, except where the point did not move since the last one."""
-        rule = _RULES[self._variant()]
-        last = numbers["step"]
-        step = minimum(
-            sqrt(rule.growth(numbers["growth"])) * last,
-            rule.safeguard(last, smoothness, curvature),
-        )
-        # Two equal gradients bound nothing: go on growing, as along a straight slope.
-        step = where(is_finite(step), step, 2.0 * last)
-        usable = (moved_sq > 0.0) & (step > 0.0)
-        numbers["step"] = where(usable, step, last)
-        numbers["growth"] = where(usable, step / last, numbers["growth"])
+    def _previous_points(self, active: Active) -> list[Tensor]:
+        return self._vectors("previous_point", active.params, torch.clone)

@@ -1,13 +1,21 @@
-"""What every optimizer of this package shares: one player, its signs, sets, rows and memory.
+"""The base class of all optimizers of this package.
 
-A subclass names its hyper-parameters and writes one formula in `_update`. This module does the
-rest: closures, the sign of a maximizing player, missing, sparse and non-finite gradients,
-projection, averages, and a `state_dict` from which a run goes on bit for bit.
+A step has four parts, in this order:
 
-Numbers that belong to the whole player (a sum of squares, a step size) live in the first
-parameter group under "numbers": torch casts the tensors in `optimizer.state` to the dtype of the
-parameter when a checkpoint is loaded, and leaves the groups alone, so only there do float64
-numbers of a float32 player survive exactly. Vectors live in `optimizer.state` as usual.
+1. `_active` collects the parameters that have a gradient, with the sign of a minimization, and
+   raises `NonFiniteGradient` before anything has changed.
+2. `_numbers` returns the scalars of the method; the first time it projects the start on the set.
+3. `_update`, written by the subclass, moves the parameters and updates numbers and vectors.
+4. `_average_iterate` adds the new point to the average, if there is one.
+
+Scalars of the whole player (a sum of squares, a step size) are stored in the first parameter group
+under "numbers"; with `rowwise` they are float64 tensors with one entry per row. Vectors are stored
+in `optimizer.state`. The distinction matters for checkpoints: `load_state_dict` of torch casts the
+tensors in `optimizer.state` to the dtype of the parameter, but not those in the groups.
+
+Rows that take no step (`rows_at_rest`, or a zero gradient) get a zero gradient, and afterwards
+their part of the point and of the state is restored. A method with much state can set `masks_rows`
+and leave the rows outside of `Active.moving` unchanged itself.
 """
 
 import inspect
@@ -27,18 +35,17 @@ from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_true, any_true, negate, where
 from neada.sets import Set
 
-__all__ = ["Active", "Group", "Keep", "PlayerOptimizer", "check_rate"]
+__all__ = ["Active", "Common", "Group", "Keep", "PlayerOptimizer", "check_rate", "check_set"]
 
 
 Keep = Literal["nothing", "step", "everything"]
 Group = dict[str, Any]
-# torch's own method without its decorator, which keeps the compiler out of it and for that imports
-# all of torch._dynamo, sympy among it, when a process makes its first optimizer.
+# The method without torch's decorator, which imports torch._dynamo when it is first called.
 _add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
 
 class Common(TypedDict, total=False):
-    """The keyword arguments of every optimizer of one player."""
+    """The keyword arguments of every optimizer."""
 
     maximize: bool
     constraint: Set | None
@@ -51,16 +58,13 @@ class Active(NamedTuple):
     params: list[Tensor]
     grads: list[Tensor]
     spans: list[tuple[Group, slice]]
-    """Each group with the slice of the two lists that belongs to it."""
+    """Each group with its slice of the two lists."""
     touched: list[Tensor]
-    """The same tensors and all others that a joint set may move."""
+    """These tensors and all others that a joint set may move."""
     norm_sq: Scalar
-    """The squared norm of the gradient over all tensors, per row if the player has rows.
-
-    Undefined for methods that do not use it.
-    """
+    """The squared norm of the gradient, per row with `rowwise`; NaN if the method needs none."""
     moving: Flag = True
-    """Which rows take a step; for methods that let the others rest by themselves."""
+    """Which rows take a step; only for methods with `masks_rows`."""
 
 
 class PlayerOptimizer(Optimizer):
@@ -70,18 +74,18 @@ class PlayerOptimizer(Optimizer):
         params: Tensors or parameter groups, as for any torch optimizer.
         defaults: The hyper-parameters of the method.
         maximize: Ascend instead of descend.
-        constraint: The set the parameters live in; joint over the tensors of a group.
-        rowwise: Every row (first dimension) of the parameters is its own problem.
+        constraint: The set of feasible points; joint over the tensors of a group.
+        rowwise: Every row (first dimension) of the parameters is a separate problem.
     """
 
     uses_gradient_norm: ClassVar[bool] = True
-    """Whether the norm of the gradient is computed for the method."""
+    """Whether the method needs `Active.norm_sq`."""
     masks_rows: ClassVar[bool] = False
-    """Whether the method itself leaves rows alone that are not in `Active.moving`."""
+    """Whether the method itself leaves rows unchanged that are not in `Active.moving`."""
     tries_points: ClassVar[bool] = False
     """Whether a step evaluates the objective at trial points."""
-    shared: ClassVar[tuple[str, ...]] = ()
-    """Hyper-parameters that have one value for the whole player, not one per group."""
+    per_group: ClassVar[tuple[str, ...]] = ()
+    """Hyper-parameters that may differ between groups, besides `constraint`."""
     step_numbers: ClassVar[tuple[str, ...]] = ()
     """The numbers that `reset(keep="step")` keeps."""
     _resting: Tensor | None = None
@@ -98,30 +102,27 @@ class PlayerOptimizer(Optimizer):
         common = {"maximize": maximize, "constraint": constraint, "rowwise": rowwise}
         super().__init__(params, {**defaults, **common})
 
-    # What a method writes.
+    # Methods for subclasses to implement or override.
 
     @abstractmethod
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
-        """Move the parameters by one step and bring the numbers up to date."""
+        """Move the parameters by one step and update the numbers."""
 
     def _check(self, group: Group) -> None:
-        """Raise ValueError if a hyper-parameter of the group makes no sense."""
+        """Raise ValueError if a hyper-parameter of the group is invalid."""
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         """The numbers before the first step."""
         return {}
 
-    def _prepare(self, active: Active) -> None:
-        """Make what the method remembers, where a zero gradient would not leave it as it starts."""
-
     def _rests_at_zero_gradient(self) -> bool:
-        """Whether a zero gradient leaves the point and the state as they are."""
+        """Whether a zero gradient leaves the point and the state unchanged."""
         return True
 
-    # What torch and the steppers call.
+    # Public methods.
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters; they join the player from the next step on."""
+        """Add a group of parameters, which take part from the next step on."""
         _add_param_group(self, param_group)
         self._check_group(self.param_groups[-1])
 
@@ -135,31 +136,31 @@ class PlayerOptimizer(Optimizer):
             closure: Without `value`, torch's usual closure, which evaluates, calls backward and
                 returns the loss. With `value`, a closure that only evaluates; methods that try
                 several points call it under `no_grad`.
-            value: The objective at the current point, when the caller knows it already.
+            value: The objective at the current point, if it is known.
 
         Returns:
-            The value at the point the step started from, if it is known.
+            The value at the point where the step started, if it is known.
         """
-        handed_over = value is not None
+        values_only = value is not None
         tensors.drop_cached_casts()
         try:
-            if closure is not None and not handed_over:
+            if closure is not None and not values_only:
                 with torch.enable_grad():
                     value = closure()
             active = self._active()
             if active is not None:
-                self._move(active, self._objective(active.params, value, closure, handed_over))
+                self._move(active, self._objective(active.params, value, closure, values_only))
         finally:
             tensors.drop_cached_casts()
         return value
 
     @torch.no_grad()
     def reset(self, keep: Keep = "nothing") -> None:
-        """Forget the past of the method; the parameters stay where they are.
+        """Forget the state of the method; the parameters are unchanged.
 
         Args:
             keep: "nothing" starts anew, "step" keeps only the step size found so far,
-                "everything" keeps all but the average, which restarts in any case.
+                "everything" keeps all but the average, which always restarts.
         """
         check_choice("keep", keep, ("nothing", "step", "everything"))
         numbers = self._saved_numbers()
@@ -179,12 +180,12 @@ class PlayerOptimizer(Optimizer):
 
     @property
     def keeps_average(self) -> bool:
-        """Whether the method answers with an average of its iterates."""
+        """Whether `averaged` is available."""
         return self.param_groups[0].get("average") is not None
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Inside the block the parameters hold the averaged point; afterwards their own again.
+        """Inside the block the parameters hold the average of the iterates.
 
         Before the first step the average is the point itself.
         """
@@ -198,10 +199,10 @@ class PlayerOptimizer(Optimizer):
 
     @contextmanager
     def rows_at_rest(self, rows: Tensor | None) -> Iterator[None]:
-        """Some rows take no step inside the block, as if their gradient were zero.
+        """Inside the block some rows take no step, as if their gradient were zero.
 
         Args:
-            rows: One flag per row, true for those that rest; None for none.
+            rows: One flag per row, true for those that take no step; None for none.
         """
         self._resting = rows
         try:
@@ -210,7 +211,7 @@ class PlayerOptimizer(Optimizer):
             self._resting = None
 
     def keep_rows(self, rows: Tensor) -> None:
-        """Keep of the numbers per row only those of some rows, as the caller has done elsewhere."""
+        """Select the per-row state of the given rows; the caller replaces the parameters."""
         for group in self.param_groups:
             if isinstance(group.get("lr"), Tensor):
                 group["lr"] = group["lr"][rows]
@@ -220,20 +221,19 @@ class PlayerOptimizer(Optimizer):
                 numbers[name] = number[rows]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on; sets and callables are configuration and stay out."""
+        """The state, without sets and functions, which are configuration."""
         state = super().state_dict()
-        state["param_groups"] = [
-            {name: entry for name, entry in group.items() if not _is_configuration(entry)}
-            for group in state["param_groups"]
-        ]
-        if "numbers" in state["param_groups"][0]:
-            state["param_groups"][0]["numbers"] = dict(state["param_groups"][0]["numbers"])
+        for group in state["param_groups"]:
+            for name in [name for name, entry in group.items() if _is_configuration(entry)]:
+                del group[name]
+            if "numbers" in group:
+                group["numbers"] = dict(group["numbers"])
         return {"class": type(self).__name__, **state}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from a saved state; sets and callables stay as this optimizer has them."""
-        own = [dict(group) for group in self.param_groups]
+        """Load a saved state; sets and functions stay those of this optimizer."""
         check_origin(self, state_dict)
+        own = [dict(group) for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, mine in zip(self.param_groups, own, strict=True):
             for name, entry in mine.items():
@@ -245,19 +245,23 @@ class PlayerOptimizer(Optimizer):
             if isinstance(number, Tensor):
                 numbers[name] = number.to(device)
 
-    # How a group is checked.
+    # Checks of a group.
 
     def _check_group(self, group: Group) -> None:
-        for name in ("rowwise", *self.shared):
-            if group[name] is not self.defaults[name] and group[name] != self.defaults[name]:
+        for name, default in self.defaults.items():
+            if name in ("constraint", *self.per_group):
+                continue
+            if group[name] is not default and group[name] != default:
                 raise ValueError(
-                    f"{name} is one number for the whole player, not for one group: pass "
+                    f"{name} must have one value for the whole player, not one per group: pass "
                     f"{name}={group[name]!r} to {type(self).__name__} itself"
                 )
         check_flags(maximize=group["maximize"], rowwise=group["rowwise"])
         tensors.check_player(self._all_params(), rowwise=group["rowwise"])
         if any(parallel.is_shard(param) for param in group["params"]):
             raise TypeError(f"{type(self).__name__} takes no sharded parameters: use torch.optim")
+        if group.get("average") is not None:
+            check_number("average", group["average"], strict=False)
         self._check(group)
         self._check_constraint(group, group["constraint"])
 
@@ -269,21 +273,17 @@ class PlayerOptimizer(Optimizer):
     def _check_constraint(self, group: Group, constraint: Set | None) -> None:
         if constraint is None:
             return
-        if not isinstance(constraint, Set):
-            raise TypeError(
-                f"constraint must be a set from neada.sets, not {type(constraint).__name__}"
-            )
+        check_set(constraint, group["params"])
         if group["rowwise"] and not constraint.separable_over_rows:
             raise ValueError(
                 f"{constraint!r} ties the rows together, so rowwise=True cannot treat them as "
                 "separate problems: use a set with per_sample=True, or a Box"
             )
-        constraint.validate(group["params"])
 
-    # How a step is taken.
+    # The parts of a step.
 
     def _active(self) -> Active | None:
-        """The tensors with a gradient, checked; None if there is none."""
+        """The tensors with a gradient; None if there is none."""
         params: list[Tensor] = []
         grads: list[Tensor] = []
         touched: list[Tensor] = []
@@ -293,26 +293,25 @@ class PlayerOptimizer(Optimizer):
             if not members:
                 continue
             found: list[Tensor] = [p.grad for p in members]
-            for gradient in found:
-                if gradient.layout != torch.strided:
-                    raise RuntimeError(
-                        f"{type(self).__name__} does not support sparse gradients: construct the "
-                        "embedding with sparse=False"
-                    )
-            if group["maximize"]:
-                found = tensors.negative(found)
+            if any(gradient.layout != torch.strided for gradient in found):
+                raise RuntimeError(
+                    f"{type(self).__name__} does not support sparse gradients: construct the "
+                    "embedding with sparse=False"
+                )
             spans.append((group, slice(len(params), len(params) + len(members))))
             params += members
-            grads += found
+            grads += tensors.negative(found) if group["maximize"] else found
             touched += members if group["constraint"] is None else group["params"]
         if not params:
             return None
         return Active(params, grads, spans, touched, self._checked_norm_sq(grads))
 
     def _checked_norm_sq(self, grads: list[Tensor]) -> Scalar:
-        """The squared norm, or NaN where the method does not use it; raise unless it is finite.
+        """The squared norm, or NaN where the method does not use it.
 
-        It must be finite in the dtype of the parameters, in which some methods keep squares.
+        Raises:
+            NonFiniteGradient: It is NaN, or overflows the dtype of the parameters, in which some
+                methods store squares.
         """
         rowwise = self._rowwise and self.uses_gradient_norm
         norm_sq = tensors.squared_norm(grads, rowwise)
@@ -323,7 +322,7 @@ class PlayerOptimizer(Optimizer):
         return norm_sq if self.uses_gradient_norm else math.nan
 
     def _numbers(self, active: Active) -> dict[str, Any]:
-        """The method's numbers, made before the first step from a point inside the set."""
+        """The numbers of the method; before the first step the start is projected on the set."""
         numbers = self._saved_numbers()
         if "started" not in numbers:
             self._project(active)
@@ -342,56 +341,71 @@ class PlayerOptimizer(Optimizer):
             moving = moving & ~self._resting
         if all_true(moving):
             self._update(active, numbers, objective)
-            self._average_iterate(active, numbers)
+            self._average_iterate(numbers)
         elif not any_true(moving):
             self._project(active)
         elif self.masks_rows:
             self._update(active._replace(moving=moving), numbers, objective)
         elif isinstance(moving, Tensor):
-            # For the rows at rest a zero gradient, so that nothing new remembers one, and any norm
-            # but zero, so that nothing divides by it.
-            self._prepare(active)
             grads = [torch.zeros_like(g) for g in active.grads]
             tensors.blend_(grads, active.grads, moving)
-            safe = active._replace(grads=grads, norm_sq=where(moving, active.norm_sq, 1.0))
-            with self._undone_at_rest(active.touched, numbers, ~moving):
-                self._update(safe, numbers, objective)
-                self._average_iterate(active, numbers)
+            # Any norm but 0, by which some methods divide.
+            norm_sq = where(moving, active.norm_sq, 1.0)
+            with self._restored(active.touched, numbers, ~moving):
+                self._update(active._replace(grads=grads, norm_sq=norm_sq), numbers, objective)
+                self._average_iterate(numbers)
             self._project(active)
 
     @contextmanager
-    def _undone_at_rest(
+    def _restored(
         self, params: list[Tensor], numbers: dict[str, Any], rows: Tensor
     ) -> Iterator[None]:
-        """Undo what the block does to some rows: those whose gradient is zero take no step."""
+        """After the block, restore some rows of the point, the numbers and the vectors."""
         old_numbers = dict(numbers)
-        old_params = tensors.clone(params)
-        old_vectors = {
-            param: {name: vector.clone() for name, vector in self.state[param].items()}
-            for param in params
-        }
+        vectors = [vector for param in params for vector in (param, *self.state[param].values())]
+        old_vectors = tensors.clone(vectors)
         yield
         for name, old in old_numbers.items():
             if isinstance(old, Tensor):
                 numbers[name] = where(rows, old, numbers[name])
-        tensors.blend_(params, old_params, rows)
-        for param in params:
-            for name, old in old_vectors[param].items():
-                tensors.blend_([self.state[param][name]], [old], rows)
+        tensors.blend_(vectors, old_vectors, rows)
 
-    # What the methods use.
+    def _descend(self, active: Active, step: Scalar) -> None:
+        """`w <- P(w - lr * step * g)`, with `lr` where it is a hyper-parameter of the groups."""
+        for group, span in active.spans:
+            lr = group["lr"] if "lr" in self.per_group else 1.0
+            tensors.add_scaled_(active.params[span], active.grads[span], -step * lr)
+        self._project(active)
+
+    def _project(self, active: Active) -> None:
+        for group, _ in active.spans:
+            if group["constraint"] is not None:
+                group["constraint"].project_(group["params"])
+
+    def _average_iterate(self, numbers: dict[str, Any]) -> None:
+        """Polynomial-decay averaging of the iterates after each step, the last one included."""
+        decay = self.param_groups[0].get("average")
+        if decay is not None:
+            numbers["num_averaged"] = count = numbers["num_averaged"] + 1.0
+            self._fold_into_average((1.0 + decay) / (count + decay))
+
+    def _fold_into_average(self, weight: Scalar) -> None:
+        points = self._all_params()
+        tensors.interpolate_(self._vectors("average", points, torch.clone), points, weight)
+
+    # State and other helpers.
 
     def _objective(
         self,
         params: list[Tensor],
         value: Tensor | float | None,
         closure: Closure | None = None,
-        handed_over: bool = True,
+        values_only: bool = True,
     ) -> Objective:
         """What the player minimizes, with its value at the current point."""
         head = self.param_groups[0]
         sign = -1.0 if head["maximize"] else 1.0
-        return Objective(params, sign, head["rowwise"], value, closure, handed_over)
+        return Objective(params, sign, head["rowwise"], value, closure, values_only)
 
     def _all_params(self) -> list[Tensor]:
         return [param for group in self.param_groups for param in group["params"]]
@@ -417,10 +431,13 @@ class PlayerOptimizer(Optimizer):
         params: Sequence[Tensor],
         initial: Callable[[Tensor], Tensor] | Sequence[Tensor],
     ) -> list[Tensor]:
-        """One remembered tensor per parameter.
+        """The stored tensors of that name, one per parameter.
 
-        Where a parameter has none yet, it is made from the parameter by a function, or copied
-        from the tensor in the same place of a list.
+        Args:
+            name: The key in `state[param]`.
+            params: The parameters.
+            initial: Where there is none yet: a function of the parameter that makes it, or a list
+                of tensors to copy.
         """
         found = []
         for i, param in enumerate(params):
@@ -433,44 +450,22 @@ class PlayerOptimizer(Optimizer):
     def _kept_step(self, numbers: dict[str, Any]) -> dict[str, Any]:
         return {name: numbers[name] for name in self.step_numbers if name in numbers}
 
-    def _descend(self, active: Active, step: Scalar) -> None:
-        """`w <- P(w - lr * step * g)`, with `lr` where the method has one per group."""
-        for group, span in active.spans:
-            lr = 1.0 if "lr" in self.shared else group.get("lr", 1.0)
-            tensors.add_scaled_(active.params[span], active.grads[span], -step * lr)
-        self._project(active)
-
-    def _project(self, active: Active) -> None:
-        for group, _ in active.spans:
-            if group["constraint"] is not None:
-                group["constraint"].project_(group["params"])
-
     def _has_set(self, active: Active) -> bool:
         return any(group["constraint"] is not None for group, _ in active.spans)
 
-    def _average_iterate(self, active: Active, numbers: dict[str, Any]) -> None:
-        """Polynomial-decay averaging of the iterates after each step, the last one included."""
-        decay = self.param_groups[0].get("average")
-        if decay is not None:
-            numbers["num_averaged"] = count = numbers["num_averaged"] + 1.0
-            self._fold_into_average(self._all_params(), (1.0 + decay) / (count + decay))
-
-    def _fold_into_average(self, points: list[Tensor], weight: Scalar) -> None:
-        tensors.interpolate_(self._vectors("average", points, torch.clone), points, weight)
-
     @contextmanager
     def _shown(self, name: str) -> Iterator[None]:
-        """Inside the block the parameters hold one of their remembered vectors."""
-        shown = [(param, memory[name]) for param, memory in self.state.items() if name in memory]
-        own = tensors.clone([param for param, _ in shown])
+        """Inside the block the parameters hold one of their stored vectors."""
+        shown = [(p.data, memory[name]) for p, memory in self.state.items() if name in memory]
+        own = tensors.clone([point for point, _ in shown])
         try:
-            for param, vector in shown:
-                param.data.copy_(vector)
+            for point, vector in shown:
+                point.copy_(vector)
             tensors.drop_cached_casts()
             yield
         finally:
-            for (param, _), point in zip(shown, own, strict=True):
-                param.data.copy_(point)
+            for (point, _), start in zip(shown, own, strict=True):
+                point.copy_(start)
             tensors.drop_cached_casts()
 
 
@@ -478,13 +473,22 @@ def _is_configuration(entry: object) -> bool:
     return isinstance(entry, Set) or callable(entry)
 
 
+def check_set(constraint: object, params: Sequence[Tensor]) -> None:
+    """Raise TypeError or ValueError unless a constraint is a set that fits the parameters."""
+    if not isinstance(constraint, Set):
+        raise TypeError(
+            f"constraint must be a set from neada.sets, not {type(constraint).__name__}"
+        )
+    constraint.validate(params)
+
+
 def check_rate(name: str, rate: object, num_rows: int | None) -> None:
     """Raise ValueError unless a learning rate is a positive number, or one for every row.
 
     Args:
-        name: What the user calls it.
-        rate: What the user gave.
-        num_rows: How many rows the player has; None if it is one problem.
+        name: The name of the argument.
+        rate: The value received.
+        num_rows: The number of rows; None if the player is one problem.
     """
     if not isinstance(rate, Tensor):
         check_number(name, rate)

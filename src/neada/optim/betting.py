@@ -2,66 +2,57 @@
 
 `KT` (Orabona & Pal 2016, arXiv:1602.04128), `COCOB` (Orabona & Tommasi 2017, arXiv:1705.07795),
 `CoinBetting` (Cutkosky & Orabona 2018, arXiv:1802.06293), `FreeRex` (Cutkosky & Boahen 2017,
-arXiv:1703.02629). An unconstrained learner plays on a set by the reductions of Cutkosky & Orabona
-2018 and Cutkosky 2020: the learner proposes a point outside, its projection is played, and the
-learner is told a gradient that also punishes the distance to the set.
+arXiv:1703.02629). The last two play on a set by the reduction of Cutkosky 2020: the learner
+proposes a point, its projection is played, and the learner receives a surrogate gradient that also
+penalizes the distance to the set.
 """
 
 import math
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_flags, check_number
-from neada.optim.base import Active, Group, PlayerOptimizer
+from neada.checks import check_flags, check_number
+from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, expm1, maximum, minimum, sqrt, where
 from neada.sets import Set
 
-__all__ = ["COCOB", "KT", "CoinBetting", "FreeRex", "Reduction", "surrogate_gradient"]
+__all__ = ["COCOB", "KT", "CoinBetting", "FreeRex"]
 
 
-Reduction = Literal["half", "cut"]
+_NEWTON = 2.0 / (2.0 - math.log(3.0))
+_ROOT_5 = math.sqrt(5.0)
 
 
 def surrogate_gradient(
-    gradient: list[Tensor],
-    proposed: list[Tensor],
-    played: list[Tensor],
-    rule: Reduction,
-    rowwise: bool,
+    gradient: list[Tensor], proposed: list[Tensor], played: list[Tensor], rowwise: bool
 ) -> list[Tensor]:
-    r"""The gradient to feed back to the learner, as new tensors.
+    r"""The gradient that the learner receives, as new tensors.
 
-    With :math:`e` the unit vector from the played to the proposed point (0 if they coincide),
-    "half" is :math:`(g + \|g\| e)/2` and "cut" is :math:`g - \min(\langle g, e\rangle, 0)\, e`.
+    With :math:`e` the unit vector from the played to the proposed point (0 if they coincide), it
+    is :math:`g - \min(\langle g, e\rangle, 0)\, e`.
 
     Args:
         gradient: The gradient at the played point.
-        proposed: What the learner proposed.
+        proposed: The point that the learner proposed.
         played: Its projection.
-        rule: Which of the two.
-        rowwise: Whether every row is its own problem.
+        rowwise: Whether every row is a separate problem.
     """
     outward = tensors.difference(proposed, played)
     distance = sqrt(tensors.squared_norm(outward, rowwise))
-    # A projection may change the last bits of a feasible point: that is no distance.
+    # A projection may change the last bits of a feasible point.
     rounding = 8.0 * torch.finfo(played[0].dtype).eps
     size = sqrt(tensors.squared_norm(proposed, rowwise))
     tensors.scale_(outward, where(distance > rounding * size, divide(1.0, distance), 0.0))
-    fed_back = tensors.clone(gradient)
-    if rule == "half":
-        norm = sqrt(tensors.squared_norm(gradient, rowwise))
-        tensors.add_scaled_(fed_back, outward, norm)
-        tensors.scale_(fed_back, 0.5)
-    else:
-        inward: Scalar = minimum(tensors.dot(gradient, outward, rowwise), 0.0)
-        tensors.add_scaled_(fed_back, outward, -inward)
-    return fed_back
+    surrogate = tensors.clone(gradient)
+    inward = minimum(tensors.dot(gradient, outward, rowwise), 0.0)
+    tensors.add_scaled_(surrogate, outward, -inward)
+    return surrogate
 
 
 class KT(PlayerOptimizer):
@@ -73,8 +64,8 @@ class KT(PlayerOptimizer):
         w_{k+1} = P\Bigl(w_0 + \frac{\theta_k}{k+1}\Bigl(\epsilon
         - \sum_{i\le k} \langle g_i/G,\, w_i - w_0\rangle\Bigr)\Bigr), \qquad k = 1, 2, \dots
 
-    Needs to know: a bound :math:`G` on the gradient norm. If a gradient exceeds it the bettor may
-    go bankrupt and diverge.
+    Required problem constants: a bound :math:`G` on the gradient norm. If a gradient exceeds it,
+    the wealth may become negative and the method diverge.
 
     Guarantees: regret :math:`O(\|u\|\sqrt{T\log(1+\|u\|T/\epsilon)} + \epsilon)` against any
     :math:`u`, for the average of the iterates; with a set the projection keeps feasibility, not
@@ -87,7 +78,7 @@ class KT(PlayerOptimizer):
         average: None, or the decay of the average that `averaged()` shows; 0 is uniform.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -101,8 +92,6 @@ class KT(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "average")
-
     def __init__(
         self,
         params: ParamsT,
@@ -110,20 +99,13 @@ class KT(PlayerOptimizer):
         *,
         wealth: float = 1.0,
         average: float | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"bound": bound, "wealth": wealth, "average": average}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"bound": bound, "wealth": wealth, "average": average}, **common)
 
     def _check(self, group: Group) -> None:
         check_number("bound", group["bound"])
         check_number("wealth", group["wealth"])
-        if group["average"] is not None:
-            check_number("average", group["average"], strict=False)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"wealth": self.param_groups[0]["wealth"], "num_rounds": 1.0}
@@ -143,7 +125,7 @@ class KT(PlayerOptimizer):
 
 
 class COCOB(PlayerOptimizer):
-    r"""A bettor per coordinate, scale-free and without a learning rate.
+    r"""Coin betting per coordinate, scale-free and without a learning rate.
 
     For each coordinate, :math:`L \leftarrow \max(L, |g|)`, :math:`A \leftarrow A + |g|`,
     :math:`R \leftarrow \max(R - g(w-w_0), 0)`, :math:`\theta \leftarrow \theta - g` and
@@ -151,16 +133,16 @@ class COCOB(PlayerOptimizer):
     .. math::
         w \leftarrow P\Bigl(w_0 + \theta\,\frac{L + R}{L\,\max(A+L,\ \alpha L)}\Bigr)
 
-    Needs to know: nothing.
+    Required problem constants: none.
 
-    Guarantees: convex regret up to logarithms for the bettor without :math:`\alpha` and without
-    the cut at zero; with them a heuristic, strong where the Hessian is nearly diagonal. Rows
-    never interact, so it serves `rowwise` use as it is.
+    Guarantees: convex regret up to logarithms without :math:`\alpha` and without the cut at zero;
+    with them a heuristic, strong where the Hessian is nearly diagonal. Every coordinate is
+    separate, and so is every row.
 
     Args:
         params: Tensors or parameter groups.
         alpha: Slows the first steps; a coordinate moves by 1/alpha at first.
-        scale0: Where the largest gradient :math:`L` starts.
+        scale0: The initial value of the largest gradient :math:`L`.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
 
@@ -174,6 +156,8 @@ class COCOB(PlayerOptimizer):
         >>> w.detach().round(decimals=3)
         tensor([1., 1.])
     """
+
+    per_group: ClassVar[tuple[str, ...]] = ("alpha", "scale0")
 
     def __init__(
         self,
@@ -204,8 +188,9 @@ class COCOB(PlayerOptimizer):
         torch._foreach_clamp_min_(rewards, 0.0)
         for group, span in active.spans:
             params = active.params[span]
-            smallest = partial(torch.full_like, fill_value=group["scale0"])
-            largest = self._vectors("largest", params, smallest)
+            largest = self._vectors(
+                "largest", params, partial(torch.full_like, fill_value=group["scale0"])
+            )
             torch._foreach_maximum_(largest, sizes[span])
             bets = torch._foreach_add(largest, rewards[span])
             spread = torch._foreach_add(absolute_sums[span], largest)
@@ -217,11 +202,8 @@ class COCOB(PlayerOptimizer):
         self._project(active)
 
 
-_NEWTON = 2.0 / (2.0 - math.log(3.0))
-
-
 class CoinBetting(PlayerOptimizer):
-    r"""A bettor whose fraction is learned by online Newton steps, times a learned direction.
+    r"""Coin betting with a fraction learned by online Newton steps, times a learned direction.
 
     The point is :math:`w = P(c + v W u)`. With outcomes :math:`s = \langle g, u\rangle` of
     gradients scaled to norm at most 1, the wealth is :math:`W \leftarrow W - s v W`, the fraction
@@ -234,12 +216,12 @@ class CoinBetting(PlayerOptimizer):
     center :math:`c` is the start, or with `curvature` the mean of the start and of all iterates
     weighted by their gradient norms.
 
-    Needs to know: a bound on the gradient norm for the proof; without one the largest norm seen
-    so far is used, a heuristic.
+    Required problem constants: a bound on the gradient norm for the proof; without one the largest
+    norm so far is used, a heuristic.
 
     Guarantees: on a bounded set with bounded gradients, strongly convex losses and `curvature`:
-    regret :math:`O(\log^2 T/\mu)`, so :math:`\tilde O(1/T)` for the average, without knowing
-    :math:`\mu`. This makes it the one inner solver with a proof for the stochastic theory. In
+    regret :math:`O(\log^2 T/\mu)`, so :math:`\tilde O(1/T)` for the average, without
+    :math:`\mu`. It is the only inner solver here with a proof for the stochastic theory. In
     noise-free problems use the last iterate.
 
     Args:
@@ -247,11 +229,10 @@ class CoinBetting(PlayerOptimizer):
         bound: A bound on the gradient norm, or None for the largest seen.
         wealth: The initial wealth.
         curvature: Whether the center follows the iterates.
-        reduction: What the learner is told when it proposes a point outside the set.
         average: None, or the decay of the average that `averaged()` shows; 0 is the proven one.
         maximize: Ascend instead of descend.
         constraint: The set to play on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -264,8 +245,6 @@ class CoinBetting(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("bound", "wealth", "curvature", "reduction", "average")
-
     def __init__(
         self,
         params: ParamsT,
@@ -273,31 +252,17 @@ class CoinBetting(PlayerOptimizer):
         bound: float | None = None,
         wealth: float = 1.0,
         curvature: bool = True,
-        reduction: Reduction = "cut",
         average: float | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {
-            "bound": bound,
-            "wealth": wealth,
-            "curvature": curvature,
-            "reduction": reduction,
-            "average": average,
-        }
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        defaults = {"bound": bound, "wealth": wealth, "curvature": curvature, "average": average}
+        super().__init__(params, defaults, **common)
 
     def _check(self, group: Group) -> None:
         if group["bound"] is not None:
             check_number("bound", group["bound"])
         check_number("wealth", group["wealth"])
         check_flags(curvature=group["curvature"])
-        check_choice("reduction", group["reduction"], ("half", "cut"))
-        if group["average"] is not None:
-            check_number("average", group["average"], strict=False)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head = self.param_groups[0]
@@ -316,60 +281,54 @@ class CoinBetting(PlayerOptimizer):
         if head["bound"] is None:
             numbers["scale"] = maximum(numbers["scale"], norm)
         gradient = tensors.clone(active.grads)
-        # A gradient beyond the bound is cut to it: a bet lost by more than it was is ruin.
+        # A gradient above the bound is cut to it, so that no bet loses more than its stake.
         inverse = divide(1.0, maximum(numbers["scale"], norm))
         tensors.scale_(gradient, inverse)
         proposed = self._vectors("proposed", active.params, torch.clone)
         if self._has_set(active):
-            gradient = surrogate_gradient(
-                gradient, proposed, active.params, head["reduction"], self._rowwise
-            )
+            gradient = surrogate_gradient(gradient, proposed, active.params, self._rowwise)
         center = self._vectors("center", active.params, torch.clone)
         if head["curvature"]:
             weight = norm * inverse
             numbers["center_weight"] = total = numbers["center_weight"] + weight
             tensors.interpolate_(center, active.params, weight / total)
-        direction = self._vectors("direction", active.params, torch.zeros_like)
-        self._settle_bet(numbers, tensors.dot(gradient, direction, self._rowwise))
-        self._turn(numbers, direction, gradient)
-        tensors.copy_(proposed, center)
-        tensors.add_scaled_(proposed, direction, numbers["fraction"] * numbers["wealth"])
-        tensors.copy_(active.params, proposed)
-        self._project(active)
 
-    def _settle_bet(self, numbers: dict[str, Any], outcome: Scalar) -> None:
-        """Pay the last bet and choose the next fraction by an online Newton step."""
-        fraction = numbers["fraction"]
-        numbers["wealth"] = numbers["wealth"] * (1.0 - outcome * fraction)
-        slope = outcome / (1.0 - outcome * fraction)
+        # The wealth after the last bet, and the next fraction by an online Newton step.
+        direction = self._vectors("direction", active.params, torch.zeros_like)
+        outcome = tensors.dot(gradient, direction, self._rowwise)
+        kept = 1.0 - outcome * numbers["fraction"]
+        slope = outcome / kept
+        numbers["wealth"] = numbers["wealth"] * kept
         numbers["outcome_sum"] = numbers["outcome_sum"] + slope * slope
-        fraction = fraction - _NEWTON * slope / numbers["outcome_sum"]
+        fraction = numbers["fraction"] - _NEWTON * slope / numbers["outcome_sum"]
         numbers["fraction"] = maximum(minimum(fraction, 0.5), -0.5)
 
-    def _turn(
-        self, numbers: dict[str, Any], direction: list[Tensor], gradient: list[Tensor]
-    ) -> None:
-        """One projected AdaGrad step of the direction on the unit ball."""
-        norm_sq = tensors.squared_norm(gradient, self._rowwise)
-        numbers["direction_sum"] = total = numbers["direction_sum"] + norm_sq
+        # The next direction by a projected AdaGrad step on the unit ball.
+        grad_sq = tensors.squared_norm(gradient, self._rowwise)
+        numbers["direction_sum"] = total = numbers["direction_sum"] + grad_sq
         step = where(total > 0.0, divide(math.sqrt(2.0), sqrt(total)), 0.0)
         tensors.add_scaled_(direction, gradient, -step)
         length = sqrt(tensors.squared_norm(direction, self._rowwise))
         tensors.scale_(direction, 1.0 / maximum(length, 1.0))
 
+        tensors.copy_(proposed, center)
+        tensors.add_scaled_(proposed, direction, numbers["fraction"] * numbers["wealth"])
+        tensors.copy_(active.params, proposed)
+        self._project(active)
+
 
 class FreeRex(PlayerOptimizer):
-    r"""An exponential of the summed gradient, with nothing to tune.
+    r"""An exponential of the summed gradient, without hyper-parameters.
 
     With :math:`G = \sum g` and :math:`L = \max\|g\|`,
 
     .. math::
         q \leftarrow \max(q + 2\|g\|^2,\ L\|G\|), \qquad a \leftarrow \max(a,\ q/L^2), \qquad
-        w = w_0 - \frac{G}{\|G\|}\,\frac{\exp(\|G\|/(k\sqrt q)) - 1}{a}
+        w = w_0 - \frac{G}{\|G\|}\,\frac{\exp(\|G\|/\sqrt{5 q}) - 1}{a}
 
     With `momentum` the mean displacement, weighted by gradient norms, is added.
 
-    Needs to know: nothing.
+    Required problem constants: none.
 
     Guarantees: regret :math:`\tilde O(\|u\| G\sqrt T)` plus a term exponential in the largest
     ratio of consecutive gradient scales; with momentum, :math:`\tilde O(1/T)` if the expected
@@ -379,13 +338,11 @@ class FreeRex(PlayerOptimizer):
 
     Args:
         params: Tensors or parameter groups.
-        k: The only constant; the authors' is the square root of 5.
         momentum: Whether to add the weighted mean displacement.
-        reduction: What the learner is told when it proposes a point outside the set.
         average: None, or the decay of the average that `averaged()` shows; 0 is the proven one.
         maximize: Ascend instead of descend.
         constraint: The set to play on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -398,48 +355,33 @@ class FreeRex(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("k", "momentum", "reduction", "average")
-
     def __init__(
         self,
         params: ParamsT,
         *,
-        k: float = math.sqrt(5.0),
         momentum: bool = False,
-        reduction: Reduction = "cut",
         average: float | None = None,
-        maximize: bool = False,
-        constraint: Set | None = None,
-        rowwise: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        defaults = {"k": k, "momentum": momentum, "reduction": reduction, "average": average}
-        super().__init__(
-            params, defaults, maximize=maximize, constraint=constraint, rowwise=rowwise
-        )
+        super().__init__(params, {"momentum": momentum, "average": average}, **common)
 
     def _check(self, group: Group) -> None:
-        check_number("k", group["k"])
         check_flags(momentum=group["momentum"])
-        check_choice("reduction", group["reduction"], ("half", "cut"))
-        if group["average"] is not None:
-            check_number("average", group["average"], strict=False)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"largest": 0.0, "q": 0.0, "a": 0.0, "weight_sum": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
-        head = self.param_groups[0]
+        has_momentum = self.param_groups[0]["momentum"]
         starts = self._vectors("start", active.params, torch.clone)
         proposed = self._vectors("proposed", active.params, torch.clone)
         gradient, norm_sq = active.grads, active.norm_sq
         if self._has_set(active):
-            gradient = surrogate_gradient(
-                gradient, proposed, active.params, head["reduction"], self._rowwise
-            )
+            gradient = surrogate_gradient(gradient, proposed, active.params, self._rowwise)
             norm_sq = tensors.squared_norm(gradient, self._rowwise)
         norm = sqrt(norm_sq)
         mean = self._vectors("mean_displacement", active.params, torch.zeros_like)
-        if head["momentum"]:
+        if has_momentum:
             numbers["weight_sum"] = total = numbers["weight_sum"] + norm
             displacement = tensors.difference(proposed, starts)
             tensors.interpolate_(mean, displacement, divide(norm, total))
@@ -451,10 +393,10 @@ class FreeRex(PlayerOptimizer):
         numbers["q"] = q = maximum(numbers["q"] + 2.0 * norm_sq, largest * sum_norm)
         numbers["a"] = a = maximum(numbers["a"], divide(q, largest * largest))
 
-        length = divide(expm1(divide(sum_norm, head["k"] * sqrt(q))), a)
+        length = divide(expm1(divide(sum_norm, _ROOT_5 * sqrt(q))), a)
         tensors.copy_(proposed, starts)
         tensors.add_scaled_(proposed, sums, -divide(length, sum_norm))
-        if head["momentum"]:
+        if has_momentum:
             tensors.add_scaled_(proposed, mean, 1.0)
         tensors.copy_(active.params, proposed)
         self._project(active)

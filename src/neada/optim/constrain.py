@@ -1,24 +1,25 @@
-"""Give any torch optimizer a set to live in."""
+"""Constraint sets for any torch optimizer."""
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import Optimizer
 
-from neada.optim.base import PlayerOptimizer
+from neada.optim.base import PlayerOptimizer, check_set
 from neada.sets import Set
 
 __all__ = ["constrain", "constraints"]
 
 _OptimizerT = TypeVar("_OptimizerT", bound=Optimizer)
 
-# The sets of optimizers that are not ours; ours carry them in their groups.
+# The sets of other optimizers; those of a PlayerOptimizer are in its groups.
 _sets: "WeakKeyDictionary[Optimizer, Set | list[Set | None] | None]" = WeakKeyDictionary()
 
 
-def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | None) -> _OptimizerT:
+def constrain(
+    optimizer: _OptimizerT, constraint: Set | list[Set | None] | tuple[Set | None, ...] | None
+) -> _OptimizerT:
     """Project the parameters of any torch optimizer on a set after every step.
 
     For a diagonally scaled method such as Adam the Euclidean projection is exact on boxes and a
@@ -27,7 +28,7 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
     parameter group, under the key "constraint".
 
     Args:
-        optimizer: Any `torch.optim.Optimizer`, of torch, of neada or of somebody else.
+        optimizer: Any `torch.optim.Optimizer`.
         constraint: One set for every group, or one per group; joint over a group's tensors.
 
     Returns:
@@ -45,9 +46,8 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, not {type(optimizer).__name__}")
     groups = optimizer.param_groups
-    if isinstance(constraint, str):  # which is a sequence
-        raise TypeError("constraint must be a set from neada.sets, not str")
-    given = list(constraint) if isinstance(constraint, Sequence) else [constraint] * len(groups)
+    stored = list(constraint) if isinstance(constraint, list | tuple) else constraint
+    given = stored if isinstance(stored, list) else [stored] * len(groups)
     if len(given) != len(groups):
         raise ValueError(
             f"the optimizer has {len(groups)} parameter groups but {len(given)} sets were given: "
@@ -57,18 +57,14 @@ def constrain(optimizer: _OptimizerT, constraint: Set | Sequence[Set | None] | N
         if isinstance(optimizer, PlayerOptimizer):
             optimizer._check_constraint(group, member)
         elif member is not None:
-            if not isinstance(member, Set):
-                raise TypeError(
-                    f"constraint must be a set from neada.sets, not {type(member).__name__}"
-                )
-            member.validate(group["params"])
+            check_set(member, group["params"])
     if isinstance(optimizer, PlayerOptimizer):
         for group, member in zip(groups, given, strict=True):
             group["constraint"] = member
         return optimizer
     if optimizer not in _sets:
         optimizer.register_step_post_hook(_project)
-    _sets[optimizer] = list(constraint) if isinstance(constraint, Sequence) else constraint
+    _sets[optimizer] = stored
     return optimizer
 
 

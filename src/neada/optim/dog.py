@@ -21,30 +21,38 @@ _EPS = 1e-8  # keeps the quotient finite
 
 
 class _DistanceMethod(PlayerOptimizer):
-    """What DoG and DoWG share: the largest distance from the start."""
+    """The common part of DoG and DoWG: the largest distance from the start."""
 
-    shared: ClassVar[tuple[str, ...]] = ("r_eps", "average")
+    per_group: ClassVar[tuple[str, ...]] = ("lr",)
     step_numbers: ClassVar[tuple[str, ...]] = ("distance",)
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1.0,
+        *,
+        r_eps: float = 1e-6,
+        average: float | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(params, {"lr": lr, "r_eps": r_eps, "average": average}, **common)
 
     def _check(self, group: Group) -> None:
         check_number("lr", group["lr"])
         check_number("r_eps", group["r_eps"])
-        if group["average"] is not None:
-            check_number("average", group["average"], strict=False)
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         norm = sqrt(tensors.squared_norm(active.params, self._rowwise))
         return {"distance": self.param_groups[0]["r_eps"] * (1.0 + norm), "sum": 0.0}
 
     def _kept_step(self, numbers: dict[str, Any]) -> dict[str, Any]:
-        # Nested, the last displacement is the natural first guess of the next distance.
+        # As an inner solver: the last displacement is the first guess of the next distance.
         params = [param for param, memory in self.state.items() if "start" in memory]
         if not params:
             return super()._kept_step(numbers)
         starts = [self.state[param]["start"] for param in params]
         moved = sqrt(tensors.squared_distance(params, starts, self._rowwise))
-        first = self.param_groups[0]["r_eps"]
-        return {"distance": maximum(moved, first)}
+        return {"distance": maximum(moved, self.param_groups[0]["r_eps"])}
 
     def _distance(self, active: Active, numbers: dict[str, Any]) -> Scalar:
         starts = self._vectors("start", active.params, torch.clone)
@@ -62,8 +70,8 @@ class DoG(_DistanceMethod):
         w_{k+1} = P\Bigl(w_k - \frac{\eta\,\bar r_k}{\sqrt{\epsilon+\sum_{i\le k}\|g_i\|^2}}\,
         g_k\Bigr)
 
-    Needs to know: nothing. Small `r_eps` costs about :math:`\log(\text{distance}/r_\epsilon)`
-    steps to wake up; nested, use ``reset(keep="step")`` or a larger one.
+    Required problem constants: none. The first :math:`\log(\text{distance}/r_\epsilon)` steps or so
+    are short; as an inner solver, use ``reset(keep="step")`` or a larger `r_eps`.
 
     Guarantees: convex and stochastic: near-optimal up to logarithms if the iterates stay
     bounded, for the average with ``average=8.0``. No linear or 1/k rate under strong convexity
@@ -76,7 +84,7 @@ class DoG(_DistanceMethod):
         average: None, or the decay of the average that `averaged()` shows; the authors use 8.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -88,17 +96,6 @@ class DoG(_DistanceMethod):
         >>> w.detach().round(decimals=3)
         tensor([1., 1.])
     """
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float = 1.0,
-        *,
-        r_eps: float = 1e-6,
-        average: float | None = None,
-        **common: Unpack[Common],
-    ) -> None:
-        super().__init__(params, {"lr": lr, "r_eps": r_eps, "average": average}, **common)
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         distance = self._distance(active, numbers)
@@ -114,7 +111,7 @@ class DoWG(_DistanceMethod):
     .. math::
         w_{k+1} = P\bigl(w_k - \eta\,\bar r_k^2\, g_k / (\sqrt{V_k} + \epsilon)\bigr)
 
-    Needs to know: nothing.
+    Required problem constants: none.
 
     Guarantees: convex: optimal up to logarithms, for Lipschitz and for smooth functions, at an
     average weighted towards the end. No linear rate under strong convexity is proven.
@@ -126,7 +123,7 @@ class DoWG(_DistanceMethod):
         average: None, or the decay of the average that `averaged()` shows.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem.
+        rowwise: Every row is a separate problem.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -148,7 +145,7 @@ class DoWG(_DistanceMethod):
         average: float | None = None,
         **common: Unpack[Common],
     ) -> None:
-        super().__init__(params, {"lr": lr, "r_eps": r_eps, "average": average}, **common)
+        super().__init__(params, lr, r_eps=r_eps, average=average, **common)
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         distance = self._distance(active, numbers)

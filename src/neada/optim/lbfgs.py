@@ -1,4 +1,4 @@
-"""L-BFGS with one evaluation per step: the next gradient judges the last step.
+"""L-BFGS with one evaluation per step: the next gradient decides whether a step is accepted.
 
 Nocedal 1980; the acceptance test is the approximate Wolfe condition of Hager & Zhang 2005, which
 compares slopes instead of values and so works down to rounding, and with inexact values.
@@ -32,7 +32,7 @@ __all__ = ["LBFGS"]
 
 _SLOPE_SHARE = 0.8  # a step is too long when the slope at its end exceeds this share, upwards,
 _VALUE_SHARE = 0.1  # or when the value rose by more than this share of the predicted fall
-_MOST_REJECTED = 5  # then the base itself is doubted (an inexact value) and taken anew
+_MOST_REJECTED = 5  # then the current point replaces the base, whose value may be inexact
 
 
 class LBFGS(PlayerOptimizer):
@@ -43,15 +43,16 @@ class LBFGS(PlayerOptimizer):
 
     with :math:`H_k` built from at most `history` pairs :math:`(s, u)` of displacements and changes
     of gradient, cautiously: only where :math:`\langle s, u\rangle > 0`. Every call of `step`
-    receives value and gradient at one point and proposes the next: if the proposal before was too
-    long (its slope or its value says so), it is shortened towards the minimizer along the line;
-    otherwise it is accepted and a new direction is taken. No evaluation is made besides.
+    receives value and gradient at one point and proposes the next. If the slope or the value shows
+    that the last step was too long, it is shortened towards the minimizer along the line; otherwise
+    it is accepted and a new direction is taken. There are no other evaluations.
 
-    Needs to know: nothing; needs the value at every step, which comes with the gradient.
+    Required problem constants: none. Requires the value at every step, which comes with the
+    gradient.
 
     Guarantees: superlinear in practice on smooth strongly convex functions; the theory of cautious
     L-BFGS with a full line search gives convergence of the gradient to zero, which this one-trial
-    form has not inherited in writing. Deterministic gradients only, and no sets: use `AdGD` or
+    form has not been shown to inherit. Deterministic gradients only, and no sets: use `AdGD` or
     `Backtracking` there.
 
     Args:
@@ -59,7 +60,7 @@ class LBFGS(PlayerOptimizer):
         lr: The length of the first step, at most: it is `lr * g`, cut to length `lr`.
         history: How many pairs are kept.
         maximize: Ascend instead of descend.
-        rowwise: Every row is its own problem; values then come one per row.
+        rowwise: Every row is a separate problem; values then come one per row.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -74,7 +75,6 @@ class LBFGS(PlayerOptimizer):
     """
 
     masks_rows: ClassVar[bool] = True
-    shared: ClassVar[tuple[str, ...]] = ("lr", "history", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("scale",)
 
     def __init__(
@@ -96,33 +96,18 @@ class LBFGS(PlayerOptimizer):
             raise ValueError("LBFGS has no version for sets: use AdGD or Backtracking")
 
     def reset(self, keep: Keep = "nothing") -> None:
-        """Forget the past; with ``keep="step"`` the pairs stay, since curvature changes slowly."""
-        pairs = {
-            param: {
-                name: v for name, v in memory.items() if name.startswith(("moved ", "changed "))
-            }
-            for param, memory in self.state.items()
-        }
-        products = {
-            name: product
-            for name, product in self._saved_numbers().items()
-            if name.startswith("inverse product ")
-        }
+        """Forget the state; ``keep="step"`` keeps the pairs, since curvature changes slowly."""
+        numbers = dict(self._saved_numbers())
+        vectors = {param: dict(memory) for param, memory in self.state.items()}
         super().reset(keep)
         if keep == "step":
-            self._saved_numbers().update(products)
-            for param, vectors in pairs.items():
-                self.state[param].update(vectors)
+            self._saved_numbers().update(_pairs_in(numbers))
+            for param, memory in vectors.items():
+                self.state[param].update(_pairs_in(memory))
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
-        return {
-            "scale": 0.0,
-            "base_value": 0.0,
-            "slope": 0.0,
-            "step": 0.0,
-            "has_base": 0.0,
-            "num_rejected": 0.0,
-        }
+        names = ("scale", "base_value", "slope", "step", "has_base", "num_rejected")
+        return dict.fromkeys(names, 0.0)
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         value = objective.value("LBFGS")
@@ -132,16 +117,16 @@ class LBFGS(PlayerOptimizer):
         slope = tensors.dot(active.grads, direction, self._rowwise)
         has_base: Flag = numbers["has_base"] > 0.0
         moving = active.moving
-        passed = moving & has_base & self._passes(numbers, value, slope, objective.precision)
+        passed = moving & has_base & _passes(numbers, value, slope, objective.precision)
         renewed = moving & (negate(has_base) | (numbers["num_rejected"] >= _MOST_REJECTED))
         self._make_room(active, numbers)
         if any_true(passed):
             self._learn(active, numbers, points, grads, passed)
         accepted = passed | renewed
         rejected = moving & negate(accepted)
-        shorter = numbers["step"]
+        step = numbers["step"]
         if any_true(rejected):
-            shorter = where(rejected, _shortened(numbers, slope), shorter)
+            step = where(rejected, _shortened(numbers, slope), step)
         if any_true(accepted):
             new = tensors.negative(active.grads)
             self._apply_inverse_hessian(active, numbers, new)
@@ -153,24 +138,13 @@ class LBFGS(PlayerOptimizer):
             numbers["base_value"] = where(accepted, value, numbers["base_value"])
             numbers["has_base"] = where(accepted, 1.0, numbers["has_base"])
         numbers["num_rejected"] = where(accepted, 0.0, numbers["num_rejected"] + 1.0 * rejected)
-        numbers["step"] = where(accepted, 1.0, shorter)
+        numbers["step"] = where(accepted, 1.0, step)
         tensors.copy_(active.params, points)
         tensors.add_scaled_(active.params, direction, numbers["step"])
 
-    def _passes(
-        self, numbers: dict[str, Any], value: Scalar, slope: Scalar, precision: float
-    ) -> Flag:
-        """Whether the point that was proposed last may be kept."""
-        rounding = 10.0 * precision * maximum(value, -value)
-        rise = -_VALUE_SHARE * numbers["step"] * numbers["slope"]
-        low_enough: Flag = value <= numbers["base_value"] + rise + rounding
-        flat_enough: Flag = slope <= -_SLOPE_SHARE * numbers["slope"]
-        return low_enough & flat_enough
-
     def _make_room(self, active: Active, numbers: dict[str, Any]) -> None:
-        """Make the pairs; an empty one has inverse product 0 and no effect."""
-        history = self.param_groups[0]["history"]
-        for i in range(history):
+        """Create the pairs; an empty one has inverse product 0 and no effect."""
+        for i in range(self.param_groups[0]["history"]):
             self._vectors(f"moved {i}", active.params, torch.zeros_like)
             self._vectors(f"changed {i}", active.params, torch.zeros_like)
             numbers.setdefault(f"inverse product {i}", self._per_row(0.0))
@@ -193,18 +167,16 @@ class LBFGS(PlayerOptimizer):
         stored = passed & convex
         bent = passed & negate(convex)
         history = self.param_groups[0]["history"]
-        for kind, newest in (("moved", moved), ("changed", changed)):
-            for i in reversed(range(1, history)):
-                younger = self._vectors(f"{kind} {i - 1}", active.params, torch.zeros_like)
-                self._replace(f"{kind} {i}", active, younger, stored)
-            self._replace(f"{kind} 0", active, newest, stored)
         for i in reversed(range(history)):
-            name = f"inverse product {i}"
+            for kind, newest in (("moved", moved), ("changed", changed)):
+                younger = [self.state[p][f"{kind} {i - 1}"] for p in active.params] if i else newest
+                self._replace(f"{kind} {i}", active, younger, stored)
             younger_product = numbers[f"inverse product {i - 1}"] if i else divide(1.0, product)
+            name = f"inverse product {i}"
             numbers[name] = where(stored, younger_product, numbers[name])
         numbers["scale"] = where(stored, divide(product, changed_sq), numbers["scale"])
         if any_true(bent):
-            # Curved downwards, the quadratic model is wrong and longer steps along -g are right.
+            # With negative curvature the quadratic model is wrong: take longer steps along -g.
             grad_sq = tensors.squared_norm(grads, self._rowwise)
             longer = 2.0 * sqrt(divide(moved_sq, grad_sq))
             numbers["scale"] = where(bent, longer, numbers["scale"])
@@ -213,7 +185,7 @@ class LBFGS(PlayerOptimizer):
                 numbers[name] = where(bent, 0.0, numbers[name])
 
     def _replace(self, name: str, active: Active, vectors: list[Tensor], rows: Flag) -> None:
-        """Put other vectors in a place of the memory: by reference, or row by row."""
+        """Store other vectors under a name: by reference, or by copying some rows."""
         if isinstance(rows, Tensor):
             tensors.blend_([self.state[p][name] for p in active.params], vectors, rows)
         elif rows:
@@ -235,11 +207,23 @@ class LBFGS(PlayerOptimizer):
             tensors.add_scaled_(vector, u, -weight)
         first = divide(self.param_groups[0]["lr"], maximum(sqrt(active.norm_sq), 1.0))
         tensors.scale_(vector, where(numbers["scale"] > 0.0, numbers["scale"], first))
-        for s, u, factor, weight in reversed(
-            list(zip(moved, changed, factors, weights, strict=True))
-        ):
-            back = factor * tensors.dot(u, vector, self._rowwise)
-            tensors.add_scaled_(vector, s, weight - back)
+        for i in reversed(range(history)):
+            back = factors[i] * tensors.dot(changed[i], vector, self._rowwise)
+            tensors.add_scaled_(vector, moved[i], weights[i] - back)
+
+
+def _pairs_in(entries: dict[str, Any]) -> dict[str, Any]:
+    prefixes = ("moved ", "changed ", "inverse product ")
+    return {name: entry for name, entry in entries.items() if name.startswith(prefixes)}
+
+
+def _passes(numbers: dict[str, Any], value: Scalar, slope: Scalar, precision: float) -> Flag:
+    """Whether the last proposed point is accepted."""
+    rounding = 10.0 * precision * maximum(value, -value)
+    rise = -_VALUE_SHARE * numbers["step"] * numbers["slope"]
+    low_enough: Flag = value <= numbers["base_value"] + rise + rounding
+    flat_enough: Flag = slope <= -_SLOPE_SHARE * numbers["slope"]
+    return low_enough & flat_enough
 
 
 def _shortened(numbers: dict[str, Any], slope: Scalar) -> Scalar:

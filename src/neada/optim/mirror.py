@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada.checks import check_number
@@ -22,20 +21,20 @@ class ExponentiatedGradient(PlayerOptimizer):
     .. math::
         w_i \leftarrow \frac{w_i\,e^{-\eta g_i}}{\sum_j w_j\,e^{-\eta g_j}}
 
-    With a learning rate of None the step adapts to the gradients seen so far, all of which count
-    alike (Hedge with the second-order rate of AdaHedge's kind):
+    With a learning rate of None the step adapts to the gradients so far, which have equal weights
+    (Hedge with a second-order rate, as in AdaHedge):
 
     .. math::
         w_i \propto w_{0,i}\,e^{-\eta_t \sum_{s \le t} g_{s,i}}, \qquad
         \eta_t = \sqrt{\ln n \Big/ \textstyle\sum_{s \le t} (\max_i g_{s,i} - \min_i g_{s,i})^2}
 
-    so that neither a unit nor a constant added to all gradients matters.
+    so that neither the unit of the gradients nor a constant added to all of them matters. A weight
+    of 0 stays 0.
 
-    A weight of 0 stays 0.
+    Required problem constants: none, with a learning rate of None.
 
-    Needs to know: nothing, with a learning rate of None.
-
-    Guarantees: then the regret after T steps against any fixed weights, from equal ones, is at most
+    Guarantees: with a learning rate of None and equal initial weights, the regret after T steps
+    against any fixed weights is at most
     :math:`2\sqrt{\ln n \sum_t (\max_i g_{t,i} - \min_i g_{t,i})^2}`.
 
     Args:
@@ -55,24 +54,16 @@ class ExponentiatedGradient(PlayerOptimizer):
         return {"spread_sq": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
-        for group, span in active.spans:
-            for weights, gradient in zip(active.params[span], active.grads[span], strict=True):
-                start, total, lr = weights, gradient, group["lr"]
-                if lr is None:
-                    start, total, lr = self._remembered(weights, gradient, numbers)
-                logits = start.double().log() - lr * total.double()
-                weights.copy_(torch.softmax(logits, dim=0))
+        (weights,), (gradient,) = active.params, active.grads
+        start, total, lr = weights, gradient, self.param_groups[0]["lr"]
+        if lr is None:
+            (start,) = self._vectors("start", [weights], torch.clone)
+            (total,) = self._vectors("total", [weights], torch.zeros_like)
+            # A constant in all gradients has no effect, but would cost digits of the sum.
+            total.add_(gradient - gradient.mean())
+            numbers["spread_sq"] += (gradient.max() - gradient.min()).item() ** 2
+            spread_sq = numbers["spread_sq"]
+            lr = math.sqrt(math.log(len(weights)) / spread_sq) if spread_sq > 0.0 else 0.0
+        logits = start.double().log() - lr * total.double()
+        weights.copy_(torch.softmax(logits, dim=0))
         self._project(active)
-
-    def _remembered(
-        self, weights: Tensor, gradient: Tensor, numbers: dict[str, Any]
-    ) -> tuple[Tensor, Tensor, float]:
-        """The first weights, the sum of all gradients, and the rate that they call for."""
-        (start,) = self._vectors("start", [weights], torch.clone)
-        (total,) = self._vectors("total", [weights], torch.zeros_like)
-        # A constant in all gradients moves nothing, but would cost digits of the sum.
-        total.add_(gradient - gradient.mean())
-        numbers["spread_sq"] += (gradient.max() - gradient.min()).item() ** 2
-        if numbers["spread_sq"] == 0.0:
-            return start, total, 0.0
-        return start, total, math.sqrt(math.log(gradient.numel()) / numbers["spread_sq"])

@@ -1,4 +1,4 @@
-"""The value of the objective, as a one-player optimizer sees it: always to be minimized."""
+"""The value of the objective for an optimizer of one player, with the sign of a minimization."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,20 +16,19 @@ Closure = Callable[[], "Tensor | float"]
 
 
 class Objective:
-    """The value at the current point, and at trial points, with the sign of a minimization.
+    """The value at the current point and at trial points, to be minimized.
 
-    There are two ways to supply values. A stepper hands over the value it already has and a
-    closure that only evaluates, which is then called under `no_grad`. A torch user passes the
-    usual closure that also calls `backward`; it is called with gradients enabled, and the
-    gradients it overwrites are put back after each trial.
+    A stepper passes the value that it already has and a closure that only evaluates, which is
+    called under `no_grad`. A torch user passes the usual closure that also calls `backward`; it is
+    called with gradients enabled, and the gradients that it overwrites are restored.
 
     Args:
-        params: The tensors whose gradients a trial must not disturb.
+        params: The tensors whose gradients a trial must not change.
         sign: 1 for a minimizing player, -1 for a maximizing one.
-        rowwise: Whether values come one per row.
-        value: The value at the current point, or None if nobody knows it.
+        rowwise: Whether there is one value per row.
+        value: The value at the current point, or None if it is unknown.
         closure: Evaluates the objective at the current content of the parameters, or None.
-        handed_over: Whether the closure evaluates values only.
+        values_only: Whether the closure only evaluates.
     """
 
     def __init__(
@@ -39,22 +38,26 @@ class Objective:
         rowwise: bool,
         value: Tensor | float | None,
         closure: Closure | None,
-        handed_over: bool,
+        values_only: bool,
     ) -> None:
         self._params = params
         self._sign = sign
         self._rowwise = rowwise
         self._value = value
         self._closure = closure
-        self._handed_over = handed_over
+        self._values_only = values_only
 
     def value(self, needed_by: str, can_go_back: Flag = False) -> Scalar:
-        """The value at the point where the gradient was taken.
+        """The value at the point where the gradient was evaluated.
 
         Args:
-            needed_by: The method, for the message if there is none.
-            can_go_back: Where the method knows a better point, a value that is not finite is no
-                error but infinitely bad.
+            needed_by: The name of the method, for the error message.
+            can_go_back: Where the method has a better point: NaN or Inf is then no error, but
+                positive infinity.
+
+        Raises:
+            ValueError: The value is unknown.
+            NonFiniteGradient: The value is NaN or Inf.
         """
         if self._value is None:
             raise ValueError(
@@ -67,30 +70,26 @@ class Objective:
         if all_true(is_finite(value) | can_go_back):
             return where(is_finite(value), value, math.inf)
         error = NonFiniteGradient(
-            "the objective is not finite at the current point; nothing was changed"
+            "the objective is NaN or Inf at the current point; nothing was changed"
         )
         error.rows = ~value.isfinite() if isinstance(value, Tensor) else None
         raise error
 
-    def require_closure(self, needed_by: str) -> None:
-        """Raise unless trial points can be evaluated."""
+    def evaluate(self) -> Scalar:
+        """The value at the current content of the parameters; infinite where it is NaN."""
         if self._closure is None:
             raise ValueError(
-                f"{needed_by} tries several points in one step and needs a closure: call "
+                "this optimizer tries several points in one step and needs a closure: call "
                 "step(closure), or step(closure, value=...) with a closure that only evaluates"
             )
-
-    def evaluate(self) -> Scalar:
-        """The value at the present content of the parameters; infinite where undefined."""
-        assert self._closure is not None
         drop_cached_casts()
-        if self._handed_over:
+        if self._values_only:
             with torch.no_grad():
                 value = self._signed(self._closure())
         else:
             gradients = [param.grad for param in self._params]
             for param in self._params:
-                param.grad = None  # so that the closure cannot write into the one we hold
+                param.grad = None  # so that backward does not accumulate into it
             try:
                 with torch.enable_grad():
                     value = self._signed(self._closure())
@@ -129,7 +128,7 @@ class Objective:
 def restore_on_error(
     params: Sequence[Tensor], error: type[BaseException] = BaseException
 ) -> Iterator[list[Tensor]]:
-    """Put the parameters back if the block raises, so that no trial point is left behind."""
+    """Restore the parameters if the block raises; yields a copy of them."""
     start = clone(params)
     try:
         yield start

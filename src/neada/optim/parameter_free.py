@@ -12,27 +12,19 @@ from torch import Tensor
 
 from neada import tensors
 from neada.checks import check_flags, check_number
-from neada.optim.objective import Closure
+from neada.optim.objective import Closure, restore_on_error
 from neada.sets import Set
 
 __all__ = ["ParameterFreeResult", "parameter_free_sgd"]
 
 
 class ParameterFreeResult(NamedTuple):
-    """What `parameter_free_sgd` found; the parameters hold the mean iterate of the chosen run."""
+    """The result of `parameter_free_sgd`."""
 
     lr: float
     """The step size of the chosen run."""
     num_calls: int
-    """Gradients evaluated in all."""
-
-
-class _Run(NamedTuple):
-    lr: float
-    mean: list[Tensor]
-    farthest: float
-    psi: float
-    """Largest distance from the start over the root of the summed squared gradients."""
+    """The number of gradients evaluated."""
 
 
 def parameter_free_sgd(
@@ -54,7 +46,8 @@ def parameter_free_sgd(
     the runs are doubled and halved until it fits. The parameters end at the mean iterate of the
     chosen run.
 
-    Needs to know: the number of calls, and for noisy gradients a bound behind `alpha` and `beta`.
+    Required problem constants: the number of calls, and for noisy gradients a bound that determines
+    `alpha` and `beta`.
 
     Guarantees: convex: as good as the best fixed step in hindsight up to a double logarithm.
 
@@ -62,7 +55,7 @@ def parameter_free_sgd(
         closure: Evaluates the objective and calls backward.
         params: The tensors to optimize.
         max_calls: How many gradients may be evaluated.
-        lr_eps: A step size that is too small for sure.
+        lr_eps: A step size that is certainly too small.
         alpha: Weight of the summed squared gradients; 3 for deterministic gradients.
         beta: Added to that sum; 0 for deterministic gradients.
         maximize: Ascend instead of descend.
@@ -82,11 +75,8 @@ def parameter_free_sgd(
     """
     players = list(params)
     tensors.check_player(players)
-    for i, param in enumerate(players):
-        if not (param.is_leaf and param.requires_grad):
-            raise ValueError(
-                f"parameter {i} gets no gradient: it must be a leaf tensor with requires_grad=True"
-            )
+    if not all(param.is_leaf and param.requires_grad for param in players):
+        raise ValueError("every parameter must be a leaf tensor with requires_grad=True")
     check_number("max_calls", max_calls, above=4, strict=False, whole=True)
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)
@@ -94,11 +84,52 @@ def parameter_free_sgd(
     check_flags(maximize=maximize)
     if constraint is not None:
         constraint.validate(players)
-    search = _Bisection(closure, players, alpha, beta, maximize, constraint)
-    return search.search(max_calls, lr_eps)
+    runs = _Runs(closure, players, alpha, beta, maximize, constraint)
+    with restore_on_error(players):
+        chosen = _search(runs, max_calls, lr_eps)
+    runs.move_to(chosen.mean)
+    return ParameterFreeResult(chosen.lr, runs.num_calls)
 
 
-class _Bisection:
+class _Run(NamedTuple):
+    """The result of projected SGD with a fixed step size."""
+
+    lr: float
+    mean: list[Tensor]
+    farthest: float
+    psi: float
+    """Largest distance from the start over the root of the summed squared gradients."""
+
+
+def _search(runs: "_Runs", max_calls: int, lr_eps: float) -> _Run:
+    """Double the interval until the balanced step lies in it, then bisect."""
+    k = 2
+    while True:
+        num_steps = max_calls // (2 * k)
+        highest = runs.run(lr_eps * 2.0 ** min(2**k, 1000), num_steps)
+        if highest.lr > highest.psi:
+            return _bisect(runs, runs.run(lr_eps, num_steps), highest, num_steps)
+        k *= 2
+        if max_calls < 2 * k:
+            return highest
+
+
+def _bisect(runs: "_Runs", low: _Run, high: _Run, num_steps: int) -> _Run:
+    """Close in on the step that equals its own psi, from both sides."""
+    if low.lr > low.psi:
+        return low
+    while high.lr > 2.0 * low.lr:
+        middle = runs.run(math.sqrt(low.lr * high.lr), num_steps)
+        if middle.lr <= middle.psi:
+            low = middle
+        else:
+            high = middle
+    return high if high.farthest <= low.farthest * high.psi / high.lr else low
+
+
+class _Runs:
+    """Runs of SGD from the same start."""
+
     def __init__(
         self,
         closure: Closure,
@@ -119,44 +150,9 @@ class _Bisection:
         self.constraint = constraint
         self.num_calls = 0
 
-    def search(self, max_calls: int, lr_eps: float) -> ParameterFreeResult:
-        """Double the interval until the balanced step lies in it, then bisect."""
-        chosen = None
-        try:
-            k = 2
-            while True:
-                num_steps = max_calls // (2 * k)
-                ratio = 2.0 ** min(2**k, 1000)
-                if num_steps < 1:
-                    break
-                highest = self.run(lr_eps * ratio, num_steps)
-                chosen = highest
-                if highest.lr > highest.psi:
-                    chosen = self.bisect(self.run(lr_eps, num_steps), highest, num_steps)
-                    break
-                k *= 2
-        except BaseException:
-            self.show(self.start)
-            raise
-        assert chosen is not None  # four calls are enough for the first run
-        self.show(chosen.mean)
-        return ParameterFreeResult(chosen.lr, self.num_calls)
-
-    def bisect(self, low: _Run, high: _Run, num_steps: int) -> _Run:
-        """Close in on the step that equals its own psi, from both sides."""
-        if low.lr > low.psi:
-            return low
-        while high.lr > 2.0 * low.lr:
-            middle = self.run(math.sqrt(low.lr * high.lr), num_steps)
-            if middle.lr <= middle.psi:
-                low = middle
-            else:
-                high = middle
-        return high if high.farthest <= low.farthest * high.psi / high.lr else low
-
     def run(self, lr: float, num_steps: int) -> _Run:
-        """Projected SGD with a fixed step; a run that overflows counts as infinitely far."""
-        self.show(self.start)
+        """Projected SGD with a fixed step; a run that overflows has infinite distance."""
+        self.move_to(self.start)
         mean = [torch.zeros_like(param) for param in self.params]
         farthest_sq, total = 0.0, 0.0
         for k in range(num_steps):
@@ -181,7 +177,7 @@ class _Bisection:
         return _Run(lr, mean, farthest, farthest / scale if scale > 0.0 else math.inf)
 
     def gradients(self) -> list[Tensor]:
-        """One gradient at the current point; the parameters' own `.grad` starts empty."""
+        """One gradient at the current point."""
         for param in self.params:
             param.grad = None
         tensors.drop_cached_casts()
@@ -189,13 +185,11 @@ class _Bisection:
             self.closure()
         self.num_calls += 1
         if all(param.grad is None for param in self.params):
-            raise ValueError(
-                "the closure left no gradient in any parameter: it must evaluate and call backward"
-            )
+            raise ValueError("the closure computed no gradient: it must call backward")
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
 
     @torch.no_grad()
-    def show(self, point: list[Tensor]) -> None:
-        """Put the parameters at a point."""
+    def move_to(self, point: list[Tensor]) -> None:
+        """Set the parameters."""
         tensors.copy_(self.params, point)
         tensors.drop_cached_casts()

@@ -1,4 +1,4 @@
-"""Polyak steps: the step size comes from the distance to an optimal value, known or guessed.
+"""Polyak steps: the step size comes from the gap to the optimal value, known or estimated.
 
 `Polyak`; `SPS` (Loizou et al. 2021); `DecSPS` (Orvieto et al. 2022); `HazanKakade` (Hazan & Kakade
 2019), for which any lower bound is enough, at a price.
@@ -18,40 +18,42 @@ from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, maximum, minimum, where
 
-__all__ = ["SPS", "Bound", "DecSPS", "HazanKakade", "Polyak", "check_bound", "gap", "lower_bound"]
+__all__ = ["SPS", "Bound", "DecSPS", "HazanKakade", "Polyak"]
 
 
 Bound = float | Callable[[], "float | Tensor"]
 """A bound on the optimal value, or a function that gives the current one."""
 
 
-def check_bound(bound: object) -> None:
-    """Raise ValueError unless the bound is a finite number or a function."""
-    if not callable(bound):
-        check_number("f_bound", bound, above=-float("inf"))
+class _BoundMethod(PlayerOptimizer):
+    """The common part of these methods: the gap between the value and its bound."""
+
+    def _check(self, group: Group) -> None:
+        if not callable(group["f_bound"]):
+            check_number("f_bound", group["f_bound"], above=-float("inf"))
+
+    def _lower_bound(self) -> Scalar:
+        """The current bound of what is minimized; one per row if the function returns rows."""
+        head = self.param_groups[0]
+        limit = head["f_bound"]() if callable(head["f_bound"]) else head["f_bound"]
+        if isinstance(limit, Tensor):
+            limit = limit.item() if limit.dim() == 0 else limit.detach().double()
+        bound: Scalar = -limit if head["maximize"] else limit
+        return bound
+
+    def _gap(self, objective: Objective) -> Scalar:
+        """How far the value is above its bound, at least 0."""
+        return maximum(objective.value(type(self).__name__) - self._lower_bound(), 0.0)
 
 
-def lower_bound(bound: Bound, maximize: bool) -> Scalar:
-    """The present bound on a value to be minimized; one per row if it comes so."""
-    limit = bound() if callable(bound) else bound
-    if isinstance(limit, Tensor):
-        limit = limit.item() if limit.dim() == 0 else limit.detach().double()
-    return -limit if maximize else limit
-
-
-def gap(bound: Bound, value: Scalar, maximize: bool) -> Scalar:
-    """How far a value to be minimized is above its bound, and never less than nothing."""
-    return maximum(value - lower_bound(bound, maximize), 0.0)
-
-
-class Polyak(PlayerOptimizer):
-    r"""Polyak's step: as long as the gap to the optimal value asks for.
+class Polyak(_BoundMethod):
+    r"""Polyak's step size, computed from the gap to the optimal value.
 
     .. math::
         w_{k+1} = P\Bigl(w_k - \frac{\varphi(w_k) - \varphi_*}{c\,\|g_k\|^2}\, g_k\Bigr)
 
-    Needs to know: the optimal value; values at every step. With a loose bound the step explodes
-    near the solution: use `SPS`, which has a cap.
+    Required problem constants: the optimal value. Requires values at every step. With a loose bound
+    the step explodes near the solution: use `SPS`, which has a cap.
 
     Guarantees: linear on smooth strongly convex functions, and the best rate of gradient descent
     on every class of convex functions. On a set whose solution has a nonzero gradient it is only
@@ -64,7 +66,7 @@ class Polyak(PlayerOptimizer):
         c: Divides the step.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem; values then come one per row.
+        rowwise: Every row is a separate problem; values then come one per row.
 
     Example:
         >>> import torch
@@ -79,8 +81,6 @@ class Polyak(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "maximize")
-
     def __init__(
         self,
         params: ParamsT,
@@ -92,17 +92,15 @@ class Polyak(PlayerOptimizer):
         super().__init__(params, {"f_bound": f_bound, "c": c}, **common)
 
     def _check(self, group: Group) -> None:
-        check_bound(group["f_bound"])
+        super()._check(group)
         check_number("c", group["c"])
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
-        head = self.param_groups[0]
-        value = objective.value("Polyak")
-        excess = gap(head["f_bound"], value, head["maximize"])
-        self._descend(active, divide(excess, head["c"] * active.norm_sq))
+        c = self.param_groups[0]["c"]
+        self._descend(active, divide(self._gap(objective), c * active.norm_sq))
 
 
-class SPS(PlayerOptimizer):
+class SPS(_BoundMethod):
     r"""The stochastic Polyak step size, capped.
 
     .. math::
@@ -111,7 +109,7 @@ class SPS(PlayerOptimizer):
 
     With `growth` the cap moves: :math:`s_b = \text{growth}\cdot s_{k-1}`.
 
-    Needs to know: a lower bound of every sample's loss (0 for most losses) and a cap.
+    Required problem constants: a lower bound of every sample's loss (0 for most losses) and a cap.
 
     Guarantees: smooth strongly convex: linear to a neighborhood in proportion to how much the
     bounds are missed at the solution; to the solution itself under interpolation. The moving cap
@@ -127,7 +125,7 @@ class SPS(PlayerOptimizer):
             the next; the authors use 2^(batch size / number of samples).
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem; values then come one per row.
+        rowwise: Every row is a separate problem; values then come one per row.
 
     Example:
         >>> import torch
@@ -142,7 +140,6 @@ class SPS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("f_bound", "c", "max_step", "growth", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
     def __init__(
@@ -159,7 +156,7 @@ class SPS(PlayerOptimizer):
         super().__init__(params, defaults, **common)
 
     def _check(self, group: Group) -> None:
-        check_bound(group["f_bound"])
+        super()._check(group)
         check_number("c", group["c"])
         check_number("max_step", group["max_step"])
         if group["growth"] is not None:
@@ -170,23 +167,23 @@ class SPS(PlayerOptimizer):
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         head = self.param_groups[0]
-        excess = gap(head["f_bound"], objective.value("SPS"), head["maximize"])
         growth = head["growth"]
         cap = head["max_step"] if growth is None else growth * numbers["step"]
-        step = minimum(divide(excess, head["c"] * active.norm_sq), cap)
-        # A sample that is at its bound asks for no step; it must not close the moving cap.
+        step = minimum(divide(self._gap(objective), head["c"] * active.norm_sq), cap)
+        # A sample at its bound has step 0, which must not become the moving cap.
         numbers["step"] = where(step > 0.0, step, numbers["step"])
         self._descend(active, step)
 
 
-class DecSPS(PlayerOptimizer):
+class DecSPS(_BoundMethod):
     r"""The decreasing stochastic Polyak step size.
 
     .. math::
         s_k = \frac{1}{c_k}\min\Bigl\{\frac{\varphi_i(w_k)-\ell_i}{\|g_k\|^2},\;
         c_{k-1}s_{k-1}\Bigr\}, \qquad c_k = c_0\sqrt{k+1}
 
-    Needs to know: a lower bound of every sample's loss (0 for most losses) and a first cap.
+    Required problem constants: a lower bound of every sample's loss (0 for most losses) and a
+    first cap.
 
     Guarantees: :math:`O(1/\sqrt K)` to the exact solution on convex functions, with noise and
     without interpolation; never more, because the step is made to decay. It is not linear on
@@ -200,7 +197,7 @@ class DecSPS(PlayerOptimizer):
         max_step: The cap of the first step.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem; values then come one per row.
+        rowwise: Every row is a separate problem; values then come one per row.
 
     Example:
         >>> import torch
@@ -215,8 +212,6 @@ class DecSPS(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("f_bound", "c0", "max_step", "maximize")
-
     def __init__(
         self,
         params: ParamsT,
@@ -229,7 +224,7 @@ class DecSPS(PlayerOptimizer):
         super().__init__(params, {"f_bound": f_bound, "c0": c0, "max_step": max_step}, **common)
 
     def _check(self, group: Group) -> None:
-        check_bound(group["f_bound"])
+        super()._check(group)
         check_number("c0", group["c0"])
         check_number("max_step", group["max_step"])
 
@@ -239,14 +234,14 @@ class DecSPS(PlayerOptimizer):
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         head = self.param_groups[0]
-        excess = gap(head["f_bound"], objective.value("DecSPS"), head["maximize"])
         numbers["num_steps"] = numbers["num_steps"] + 1.0
         # The cap of the next step is c_k s_k, which is this minimum before division by c_k.
-        numbers["cap"] = numerator = minimum(divide(excess, active.norm_sq), numbers["cap"])
+        ratio = divide(self._gap(objective), active.norm_sq)
+        numbers["cap"] = numerator = minimum(ratio, numbers["cap"])
         self._descend(active, numerator / (head["c0"] * numbers["num_steps"] ** 0.5))
 
 
-class HazanKakade(PlayerOptimizer):
+class HazanKakade(_BoundMethod):
     r"""Polyak steps with a guessed optimal value, restarted with a better guess.
 
     Epoch :math:`e` takes `epoch_steps` steps from the starting point with
@@ -257,7 +252,7 @@ class HazanKakade(PlayerOptimizer):
     and then sets :math:`\ell_{e+1} = (\text{best value of the epoch} + \ell_e)/2`. After the last
     step of an epoch the parameters are back at the start, so read the answer inside `best()`.
 
-    Needs to know: any bound on the optimal value; values at every step.
+    Required problem constants: any bound on the optimal value. Requires values at every step.
 
     Guarantees: the rate of `Polyak` with the true optimal value, up to a factor 2 and
     :math:`\log((\varphi(w_0)-\ell_0)/\varepsilon)` epochs, at the best point seen.
@@ -269,7 +264,7 @@ class HazanKakade(PlayerOptimizer):
         epoch_steps: Steps of one epoch.
         maximize: Ascend instead of descend.
         constraint: The set to project on, joint over the tensors of a group.
-        rowwise: Every row is its own problem; values then come one per row.
+        rowwise: Every row is a separate problem; values then come one per row.
 
     Example:
         >>> w = torch.zeros(2, requires_grad=True)
@@ -284,8 +279,6 @@ class HazanKakade(PlayerOptimizer):
         tensor([1., 1.])
     """
 
-    shared: ClassVar[tuple[str, ...]] = ("f_bound", "epoch_steps", "maximize")
-
     def __init__(
         self,
         params: ParamsT,
@@ -297,22 +290,21 @@ class HazanKakade(PlayerOptimizer):
         super().__init__(params, {"f_bound": f_bound, "epoch_steps": epoch_steps}, **common)
 
     def _rests_at_zero_gradient(self) -> bool:
-        return False  # such a point is the best of all and has to be recorded as such
+        return False  # the point is recorded as the best
 
     def _check(self, group: Group) -> None:
-        check_bound(group["f_bound"])
+        super()._check(group)
         check_number("epoch_steps", group["epoch_steps"], above=1, strict=False, whole=True)
 
     @contextmanager
     def best(self) -> Iterator[None]:
-        """Inside the block the parameters hold the best point seen; afterwards their own again."""
+        """Inside the block the parameters hold the best point seen."""
         with self._shown("best"):
             yield
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
-        head = self.param_groups[0]
         return {
-            "bound": lower_bound(head["f_bound"], head["maximize"]),
+            "bound": self._lower_bound(),
             "steps_done": 0.0,
             "epoch_best": float("inf"),
             "best_value": float("inf"),

@@ -85,7 +85,6 @@ class SPG(PlayerOptimizer):
     """
 
     masks_rows: ClassVar[bool] = True
-    shared: ClassVar[tuple[str, ...]] = ("lr", "first_move", "safeguard", "maximize")
     step_numbers: ClassVar[tuple[str, ...]] = ("first_step", "step")
 
     def __init__(
