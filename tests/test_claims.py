@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from neada.experiments import Claim
+from reproduction.experiment import Claim
 
 
 def claim(measured: float | None, relation: str, expected: float | tuple[float, float]) -> Claim:

@@ -47,7 +47,7 @@ def test_every_public_name_has_an_entry_in_the_reference() -> None:
 
 def files_in_the_tree(page: str) -> set[str]:
     """The files that a tree of indented lines names, by their paths below `src/neada`."""
-    block = page.split("    src/neada/\n")[1].split("\n    tests/")[0]
+    block = page.split("    src/neada/\n")[1].split("\n    reproduction/")[0]
     found, folder = set(), ""
     for line in block.splitlines():
         match = re.match(r"( *)(\S+)  +\S", line)

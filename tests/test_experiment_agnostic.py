@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from neada import problems
-from neada.experiments import agnostic
-from neada.experiments.agnostic import Rules, calls_to_arrive
 from neada.solve.methods import _METHODS
+from reproduction import agnostic
+from reproduction.agnostic import Rules, calls_to_arrive
 
 TOL = 1e-3
 PAIRS = [(0.3, 0.3), (0.1, 1.0), (1e-3, 0.5), (30.0, 0.1), (0.03, 100.0), (0.2, 0.4)]

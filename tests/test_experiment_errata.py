@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import Record, errata, errata_lemma, errata_methods, errata_regret
-from neada.experiments.regret import Learners
 from neada.optim import AdaptiveSGD
 from neada.runs import RunFolder
 from neada.steppers import Simultaneous
+from reproduction import errata, errata_lemma, errata_methods, errata_regret
+from reproduction.experiment import Record
+from reproduction.regret import Learners
 
 TINY = {
     "lemma-sign": 60,
