@@ -101,6 +101,11 @@ def methods(problem: Problem) -> list[tuple[str, type[Any], dict[str, Any]]]:
         ("DecSPS", optim.DecSPS, {"f_bound": optimum}),
         ("HazanKakade", optim.HazanKakade, {"f_bound": optimum - 1.0}),
         ("SCAdaNGD", optim.SCAdaNGD, {"strong_convexity": problem.strong_convexity}),
+        (
+            "StronglyConvexSGD",
+            optim.StronglyConvexSGD,
+            {"strong_convexity": problem.strong_convexity},
+        ),
     ]
 
 

@@ -260,6 +260,15 @@ CASES = [
         bad=(({"power": 3}, "power must be one of 1, 2"),),
     ),
     Case(
+        "strongly-convex-sgd",
+        optim.StronglyConvexSGD,
+        {"strong_convexity": 1.0, "average": 1.0},
+        ref.StronglyConvexSGD,
+        answer="averaged",
+        accuracy=0.05,
+        bad=(_LR, _AVERAGE, ({"strong_convexity": 0.0}, "strong_convexity must be a number")),
+    ),
+    Case(
         "kt",
         optim.KT,
         {"bound": 60.0, "average": 0.0},

@@ -233,7 +233,7 @@ def test_public_names_are_the_decided_ones() -> None:
     assert set(neada.optim.__all__) == {
         *("AdaptiveSGD", "GeneralizedAdaGrad", "Backtracking", "StochasticLineSearch", "AdGD"),
         *("Polyak", "SPS", "DecSPS", "HazanKakade", "SCAdaNGD", "KT", "COCOB", "CoinBetting"),
-        *("FreeRex", "DoG", "DoWG", "parameter_free_sgd"),
+        *("FreeRex", "DoG", "DoWG", "StronglyConvexSGD", "parameter_free_sgd"),
         *("NonFiniteGradient", "ParameterFreeResult", "LBFGS", "SPG", "PlayerOptimizer"),
     }
 

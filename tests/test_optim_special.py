@@ -198,3 +198,19 @@ def test_the_scope_tensor_is_resumed() -> None:
     optimizer.step()
     twin.step()
     assert torch.equal(torch.cat(w), torch.cat(twin.param_groups[0]["params"]))
+
+
+def test_one_over_k_steps_average_the_noise() -> None:
+    """On mu w^2/2 the iterate after k steps is minus the mean of the noise over mu, exactly."""
+    mu, noise = 0.5, np.random.default_rng(0).normal(size=50)
+    w = vector(3.0)
+    optimizer = optim.StronglyConvexSGD([w], strong_convexity=mu, average=1.0)
+    iterates = []
+    for draw in noise:
+        w.grad = mu * w.detach() + float(draw)
+        optimizer.step()
+        iterates.append(w.item())
+    expected = -np.cumsum(noise) / (mu * np.arange(1, 51))
+    np.testing.assert_allclose(iterates, expected, rtol=1e-12)
+    with optimizer.averaged():
+        assert w.item() == pytest.approx(np.average(iterates, weights=np.arange(1, 51)))

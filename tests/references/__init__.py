@@ -51,6 +51,7 @@ from .stopping import (
     log_steps,
     power_steps,
 )
+from .strongly_convex import StronglyConvexSGD
 from .torch_rules import TorchRule
 from .two_scales import AdaGDA, TiAda, TiAdaAdam, TiAdaCoordinate, VRAdaGDA
 
@@ -97,6 +98,7 @@ __all__ = [
     "SquaredMapping",
     "StochasticLineSearch",
     "Stop",
+    "StronglyConvexSGD",
     "TiAda",
     "TiAdaAdam",
     "TiAdaCoordinate",
