@@ -1,156 +1,127 @@
-"""Errata: what is wrong or soft in the print, each shown by a small computation.
+"""Corrections to the paper, each with a counterexample or a computation.
 
-The verdict "holds" means that the computation confirms what is said here about the print. What the
-print says and what should stand there is in `errata_lemma`, `errata_regret` and
-`errata_methods`, beside the computations.
+Three kinds are listed separately: errors, typos and notation, and remarks, which are not errata.
+"holds" means that the computation confirms the correction. Costs seconds, the same at every scale.
 """
 
-import math
+import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neada.plots import add_note, label_axes, new_figure, numbered_style, shared_legend
 from neada.runs import RunFolder
-from reproduction import errata_lemma, errata_methods, errata_regret, figures
-from reproduction.errata_lemma import Erratum
+from reproduction.corrections import CORRECTIONS, Correction
 from reproduction.experiment import Claim, Progress, Record, Scale, Seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ERRATA", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
-TITLE = "Errata: the print against small computations"
-WHERE = "Lemma 1, Theorems 2 to 4, Algorithms 2 and 3"
+TITLE = "Corrections: errors, typos and remarks"
+WHERE = "Lemma 1, Theorems 1 to 4, Algorithms 2 and 3"
 PAPER = (
-    "What the print says in each case, and what should stand there, is beside the computations in "
-    "the source. All theorems survive the corrections but Theorem 4 with alpha = 1, which needs "
-    "the larger learning rate of its own proof."
+    "Two theorems are false as printed: Theorem 1, whose bound must contain 2E instead of E, and "
+    "Theorem 4 with alpha = 1, which needs the learning rate of its own proof. The rates of "
+    "Theorems 2 and 3 do not change. Each correction is stated with its first claim."
 )
-
-ERRATA: dict[str, Erratum] = {
-    erratum.id: erratum
-    for erratum in (
-        *errata_lemma.LEMMA,
-        *errata_regret.REGRET,
-        *errata_methods.ERRATA,
-        *errata_regret.STOPPING,
-    )
-}
-_SIZES: dict[str, tuple[int, int, int]] = {
-    "lemma-sign": (300, 1000, 1000),
-    "lemma-average": (3000, 10_000, 30_000),
-    "gda-step": (100, 100, 100),
-    "regret-constant": (20_000, 100_000, 300_000),
-    "regret-rate": (100_000, 300_000, 1_000_000),
-    "log-proposition": (1000, 10_000, 100_000),
-    "amsgrad-rebasing": (300, 1000, 3000),
-    "stochastic-hypothesis": (2000, 10_000, 30_000),
-    "agnostic-solvers": (800, 2000, 5000),
-    "criterion-units": (60, 1000, 3000),
-    "criterion-text": (60, 1000, 3000),
-}
-_TITLES = {
-    "lemma-sign": "Lemma 1: a bound on absolute values",
-    "lemma-average": "Lemma 1: averaged iterates",
-    "gda-step": "Lemma 1: GDA with r = 2 L²",
-    "regret-constant": "Theorem 4: the constant",
-    "regret-rate": "Theorem 4: the learning rate",
-    "log-proposition": "Appendix: the logarithmic inequality",
-    "amsgrad-rebasing": "Algorithm 2 with AMSGrad",
-    "stochastic-hypothesis": "Theorem 3: error of the inner method",
-    "agnostic-solvers": "Remark on Theorem 2: inner solvers",
-    "criterion-units": "Algorithm 3: the unit of f",
-    "criterion-text": "Section 2: the stopping rule",
-}
 
 
 @dataclass(frozen=True)
 class Config:
-    """One erratum.
+    """One correction, by its letter.
 
     Attributes:
-        erratum: Its id.
-        size: Steps, rounds or draws of its computation.
+        letter: The letter in `CORRECTIONS`.
     """
 
-    erratum: str
-    size: int
+    letter: str
 
     @property
     def label(self) -> str:
-        """The id."""
-        return self.erratum
+        """The id of the correction."""
+        return CORRECTIONS[self.letter].id
 
 
 def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
-    """Every erratum; where something is random, its rows are many draws of one stream."""
-    number = ("quick", "standard", "paper").index(scale)
-    return [Config(name, _SIZES[name][number]) for name in ERRATA]
+    """Every correction."""
+    return [Config(letter) for letter in CORRECTIONS]
 
 
 def run(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Do the computation of an erratum."""
-    run.append(ERRATA[config.erratum].compute(config.size))
+    """Compute the checks and the lines of a correction."""
+    checks, lines = CORRECTIONS[config.letter].compute()
+    run.append([{**asdict(check), "measured": float(check.measured)} for check in checks])
+    for name, (x, y) in lines.items():
+        kept = np.unique(np.geomspace(1, len(x), 80).astype(int)) - 1
+        run.append([{"line": name, "x": float(x[i]), "y": float(y[i])} for i in kept])
     progress(1.0)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
-    """Whether each erratum is confirmed, number by number."""
-    found = {
-        (record.config.erratum, row["measure"]): float(row["value"])
-        for record in records
-        for row in record.rows
-        if "measure" in row
-    }
-    return [
-        Claim(
-            f"errata/{erratum.id}/{statement.name}",
-            statement.sentence,
-            erratum.where,
-            found.get((erratum.id, statement.name)),
-            statement.relation,
-            statement.expected,
-            note=_note(erratum) if number == 0 else "",
-        )
-        for erratum in ERRATA.values()
-        for number, statement in enumerate(erratum.statements)
-    ]
+    """Whether each correction is confirmed, number by number."""
+    rows = {record.config.letter: record.rows for record in records}
+    found = []
+    for letter, correction in CORRECTIONS.items():
+        note = _statement(correction)
+        if letter not in rows:
+            id_ = f"errata/{correction.id}"
+            found.append(Claim(id_, letter, correction.where, None, ">", 0.0, note=note))
+        for row in rows.get(letter, ()):
+            if "relation" in row:
+                found.append(_claim(letter, row, note))
+                note = ""  # once for each correction
+    return found
 
 
-def _note(erratum: Erratum) -> str:
-    """Stands beside the first claim of an erratum."""
-    return f"Print: {erratum.printed}. Corrected: {erratum.corrected}."
+def _claim(letter: str, row: dict[str, Any], note: str) -> Claim:
+    expected = row["expected"]
+    return Claim(
+        f"errata/{CORRECTIONS[letter].id}/{row['name']}",
+        f"{letter}: {row['sentence']}",
+        CORRECTIONS[letter].where,
+        row["measured"],
+        row["relation"],
+        tuple(expected) if isinstance(expected, list) else expected,
+        note=note,
+    )
+
+
+def _statement(correction: Correction) -> str:
+    text = " ".join((inspect.getdoc(correction.compute) or "").split())
+    return text if correction.kind == "remark" else f"{correction.kind.capitalize()}. {text}"
+
+
+_ROLES: dict[str, dict[str, Any]] = {
+    "measured": {"color": "black", "linestyle": "-"},
+    "as printed": {"color": "#D55E00", "linestyle": "--"},
+    "corrected": {"color": "#0072B2", "linestyle": "-."},
+}
 
 
 def figure(records: Sequence[Record]) -> "Figure":
-    """One panel per erratum."""
-    return figures.curves_figure(
-        [_panel(record, ERRATA[record.config.erratum]) for record in records],
-        num_columns=3,
-        y_label="",
-        legend_columns=2,
-        legends="own",
-        panel_size=(3.4, 3.3),
-        largest=math.inf,
-    )
-
-
-def _panel(record: Record, erratum: Erratum) -> figures.Panel:
-    rows = [row for row in record.rows if "curve" in row]
-    curves = []
-    for name in dict.fromkeys(row["curve"] for row in rows):
-        points = np.array([(row["x"], row["y"]) for row in rows if row["curve"] == name], float)
-        curves.append(figures.Curve(name, *points.T))
-    x_label, y_label = erratum.axes
-    x_scale, y_scale = erratum.scales
-    return figures.Panel(
-        _TITLES[erratum.id],
-        curves,
-        x_label=x_label,
-        y_label=y_label,
-        x_scale=x_scale,
-        y_scale=y_scale,
-    )
+    """One panel with its letter for each correction that has lines."""
+    drawn = [record for record in records if any("line" in row for row in record.rows)]
+    figure, axes = new_figure(len(drawn), 3, (3.4, 2.5))
+    for record, panel in zip(drawn, axes, strict=True):
+        correction = CORRECTIONS[record.config.letter]
+        rows = [row for row in record.rows if "line" in row]
+        for number, name in enumerate(dict.fromkeys(row["line"] for row in rows)):
+            x, y = np.array([(r["x"], r["y"]) for r in rows if r["line"] == name], float).T
+            style = _ROLES.get(name) or {"color": numbered_style(number)["color"]}
+            panel.plot(x, y, linewidth=1.6, label=name if name in _ROLES else None, **style)
+            if name not in _ROLES:  # a label below a falling line and above another one
+                look: dict[str, Any] = {"color": style["color"], "fontsize": 8, "ha": "right"}
+                place = (-4, -12) if y[-1] < y[0] else (0, 4)
+                panel.annotate(name, (x[-1], y[-1]), place, textcoords="offset points", **look)
+        title, x_label, y_label = correction.panel
+        label_axes(panel, f"{record.config.letter}. {title}", x_label, y_label)
+        panel.set(xscale=correction.scales[0], yscale=correction.scales[1])
+        panel.margins(y=0.15)
+        panel.grid(alpha=0.25)
+    shared_legend(figure, axes)
+    add_note(figure, "A to F: errors; G to J: typos and notation; K to M: remarks")
+    return figure
