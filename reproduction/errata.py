@@ -113,9 +113,9 @@ def figure(records: Sequence[Record]) -> "Figure":
             x, y = np.array([(r["x"], r["y"]) for r in rows if r["line"] == name], float).T
             style = _ROLES.get(name) or {"color": numbered_style(number)["color"]}
             panel.plot(x, y, linewidth=1.6, label=name if name in _ROLES else None, **style)
-            if name not in _ROLES:  # a label below a falling line and above another one
+            if name not in _ROLES:  # a label, below a line that falls and above any other
                 look: dict[str, Any] = {"color": style["color"], "fontsize": 8, "ha": "right"}
-                place = (-4, -12) if y[-1] < y[0] else (0, 4)
+                place = (-4, -12) if y[-1] < 0.1 * y[0] else (0, 4)
                 panel.annotate(name, (x[-1], y[-1]), place, textcoords="offset points", **look)
         title, x_label, y_label = correction.panel
         label_axes(panel, f"{record.config.letter}. {title}", x_label, y_label)
