@@ -158,18 +158,17 @@ def _play(
     learner = optim.GeneralizedAdaGrad(
         [x], lr=rates, alpha=alpha, v0=v0, constraint=box, rowwise=True
     )
-    losses, sums = np.empty_like(targets), np.empty_like(targets)
+    losses = np.empty_like(targets)
     for t, target in enumerate(torch.as_tensor(targets)):
         gap = x.detach() / scale - target[:, None]
         losses[t] = 0.5 * gap[:, 0].square()
         x.grad = gap / scale
         learner.step()
-        sums[t] = learner.param_groups[0]["numbers"]["v"]
     rounds = np.arange(1, len(targets) + 1)[:, None]
     mean, mean_sq = np.cumsum(targets, 0) / rounds, np.cumsum(targets**2, 0) / rounds
     best = np.clip(mean, -1.0, 1.0)
     regret = np.cumsum(losses, 0) - 0.5 * rounds * (best**2 - 2.0 * best * mean + mean_sq)
-    return regret, sums
+    return regret, v0 + 2.0 * np.cumsum(losses, 0) / scale**2
 
 
 def regret_rate() -> Found:
