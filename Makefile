@@ -16,7 +16,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 .PHONY: demo test test-slow lint docs dist bench clean
 
 demo: $(READY_DEMO)
-	@OMP_NUM_THREADS=1 $(BIN)/neada reproduce all --scale quick --out runs/demo --jobs $(JOBS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m reproduction all --scale quick --out runs/demo --jobs $(JOBS)
 
 test: lint
 	$(PYTEST) -n $(JOBS) $(BY_FILE) -q
@@ -45,7 +45,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/startup.py --write
 	$(BIN)/python benchmarks/optimizer_steps.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 --write
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures_1_and_2.py --write
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/figures_1_and_2.py --write
 	$(BIN)/python benchmarks/batches.py --write
 	$(BIN)/python benchmarks/robust_steps.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write

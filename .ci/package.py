@@ -78,14 +78,24 @@ def build() -> Path:
     (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    kinds = ("py", "typed", "css", "js")
+    kinds = ("py", "typed")
     paths = [path for kind in kinds for path in ROOT.glob(f"src/neada/**/*.{kind}")]
     source = {path.relative_to(ROOT / "src").as_posix() for path in paths}
     metadata = {name for name in names if ".dist-info/" in name}
     check(set(names) - metadata == source, "the wheel is not src/neada")
     with tarfile.open(sdist) as archive:
         parts = {name.split("/")[1] for name in archive.getnames()}
-    for part in ("src", "tests", "docs", "examples", ".ci", ".github", "README.md", "LICENSE"):
+    for part in (
+        "src",
+        "reproduction",
+        "tests",
+        "docs",
+        "examples",
+        ".ci",
+        ".github",
+        "README.md",
+        "LICENSE",
+    ):
         check(part in parts, f"the sdist has no {part}")
     return wheel
 
@@ -144,7 +154,7 @@ def use(python: Path, folder: Path) -> None:
     check(run(neada, "--version", cwd=folder).split() == ["neada", version[1]], "another version")
     check("pip install 'neada[cli]'" in run(neada, "info", cwd=folder, code=2), "no hint at tyro")
     link(python, ["tyro"])
-    check("reproduce" in run(neada, "--help", cwd=folder), "neada --help names no command")
+    check("solve" in run(neada, "--help", cwd=folder), "neada --help names no command")
     run(python, "-m", "neada", "solve", "mccormick", cwd=folder)
     run(neada, "train", "--data", "synthetic", "--max-calls", "20", cwd=folder)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Figures 1 and 2 at the paper's budgets: `neada reproduce` against a Python loop per run.
+"""Figures 1 and 2 at the paper's budgets: the reproduction against a Python loop per run.
 
 The plain loop (`plain_loop.py`) plays every method, ratio and seed for itself, as the authors'
 scripts do; it is timed on a part of every run (`--share`) and its time extrapolated, because a run
@@ -20,13 +20,13 @@ import pages
 import plain_loop
 import torch
 
-from neada.experiments import mccormick, quadratic
-from neada.experiments.sweeps import METHODS, Array, Family, Game, Rows, Sweep, method_name, play
+from reproduction import mccormick, quadratic
+from reproduction.sweeps import METHODS, Array, Family, Game, Rows, Sweep, method_name, play
 
 LEAST = 8.0
 SETTINGS = {
     "quadratic": quadratic.Config("gda", nested=False, loop="none"),
-    "mccormick": mccormick.Config("gda", nested=False, num_seeds=1),
+    "mccormick": mccormick.Config("gda", nested=False, seeds=(0,)),
 }
 
 
@@ -188,7 +188,7 @@ def render(record: pages.Record) -> str:
         "|---|---|",
         f"| a Python loop per run, `torch.optim` (timed on {numbers['share']:.0%}, extrapolated) "
         f"| {numbers['plain_seconds']:.0f} |",
-        "| rows of one array (`neada.experiments.sweeps`), whole budgets "
+        "| rows of one array (`reproduction.sweeps`), whole budgets "
         f"| {numbers['rows_seconds']:.1f} |",
         "",
         f"Ratio: **{ratio:.0f}x** (target: at least {LEAST:g}x: "

@@ -1,6 +1,6 @@
 """Figures 1 and 2 as one would write them: a Python loop per run, with `torch.optim`.
 
-The baseline of `figures_1_and_2.py` and the judge of `neada.experiments.sweeps`; it imports nothing
+The baseline of `figures_1_and_2.py` and the judge of `reproduction.sweeps`; it imports nothing
 of neada. Noise comes from a numpy generator, two numbers per gradient, so that both sides can draw
 the same.
 """

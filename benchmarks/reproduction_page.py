@@ -1,4 +1,4 @@
-"""The numbers of the page on the paper, from finished folders of `neada reproduce`.
+"""The numbers of the page on the paper, from finished folders of the reproduction.
 
     python benchmarks/reproduction_page.py [RUNS_FOLDER ...] [--commit COMMIT]
 
@@ -42,12 +42,12 @@ def read_folder(folder: Path, commit: str) -> Records:
     """A record for every experiment of a folder, which the source of a commit has filled."""
     file = folder / "claims.json"
     if not file.exists():
-        raise SystemExit(f"{file} is not there; let `neada reproduce` finish")
+        raise SystemExit(f"{file} is not there; let `python -m reproduction` finish")
     found = json.loads(file.read_text(encoding="utf-8"))
     missing = [name for name, entry in found["experiments"].items() if entry["missing"]]
     if missing:
         raise SystemExit(f"{folder} has unfinished runs of {', '.join(missing)}")
-    options = [f"--{key.replace('_', '-')} {found[key]}" for key in OPTIONS if found[key]]
+    options = [f"--{key.replace('_', '-')} {shown(found[key])}" for key in OPTIONS if found[key]]
     records = {}
     for name, entry in found["experiments"].items():
         runs = [read_run(run) for run in sorted((folder / name / "runs").iterdir())]
@@ -60,7 +60,7 @@ def read_folder(folder: Path, commit: str) -> Records:
         }
         records["-".join([name, *([str(found["max_calls"])] if found["max_calls"] else [])])] = (
             pages.Record(
-                " ".join(["neada reproduce", name, *options]),
+                " ".join(["python -m reproduction", name, *options]),
                 datetime.date.fromtimestamp(file.stat().st_mtime).isoformat(),
                 commit,
                 "",
@@ -69,6 +69,11 @@ def read_folder(folder: Path, commit: str) -> Records:
             )
         )
     return records
+
+
+def shown(value: Any) -> str:
+    """The value of an option; seeds are separated by commas."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def short(claim: dict[str, Any]) -> dict[str, Any]:
@@ -293,7 +298,7 @@ def main() -> None:
             if record.numbers["scale"] != SCALE:
                 parser.error(f"{folder} is of another scale; the page is about {SCALE}")
             records[name] = record
-            experiment = record.command.split()[2]
+            experiment = record.command.split()[3]
             shutil.copyfile(
                 folder / experiment / "figure.png", pages.DOCS / "figures" / f"{name}.png"
             )

@@ -105,6 +105,14 @@ CASES = [
         accuracy=0.05,
     ),
     Case(
+        "strongly-convex-sgd",
+        optim.StronglyConvexSGD,
+        {"strong_convexity": 0.5, "lr": 0.5, "average": 1.0},
+        ref.StronglyConvexSGD,
+        answer="averaged",
+        accuracy=0.05,
+    ),
+    Case(
         "kt",
         optim.KT,
         {"bound": 60.0, "average": 0.0},

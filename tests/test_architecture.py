@@ -31,8 +31,6 @@ LAYERS: list[set[str]] = [
     {"runs"},
     {"training", "plots"},
     {"estimators"},
-    {"experiments"},
-    {"report"},
     {"cli"},
     {"__main__"},
 ]
@@ -84,10 +82,51 @@ def test_only_the_command_line_prints(path: Path) -> None:
     assert module_of(path) == "cli" or "print" not in {ast.unparse(call.func) for call in calls}
 
 
+# The reproduction uses what users have.
+
+REPRODUCTION = Path(__file__).parents[1] / "reproduction"
+
+
+def borrowed(tree: ast.Module) -> set[tuple[str, str]]:
+    """The names of neada that a file imports or reaches through a module: (module, name)."""
+    found, modules = set(), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "", alias.name) for alias in node.names}
+            if node.module == "neada":
+                modules |= {
+                    alias.asname or alias.name: f"neada.{alias.name}" for alias in node.names
+                }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
+            found.add((modules[ast.unparse(node.value)], node.attr))
+    return {(module, name) for module, name in found if module.split(".")[0] == "neada"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(REPRODUCTION.rglob("*.py")), ids=lambda p: str(p.relative_to(REPRODUCTION))
+)
+def test_the_reproduction_uses_public_names_only(path: Path) -> None:
+    for module, name in borrowed(ast.parse(path.read_text(encoding="utf-8"))):
+        assert module == "neada" or module.split(".")[1] in neada.__all__, module
+        assert module.count(".") <= 1, f"{module}.{name}"
+        assert name in importlib.import_module(module).__all__, f"{module}.{name}"
+
+
+@EVERY_FILE
+def test_the_library_does_not_import_the_reproduction(path: Path) -> None:
+    for node in ast.walk(TREES[path]):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not [name for name in names if name.split(".")[0] == "reproduction"]
+
+
 def test_public_names_are_the_decided_ones() -> None:
     modules = {
-        *("attacks", "data", "estimators", "experiments", "inner", "models", "optim", "plots"),
-        *("problems", "report", "robust", "runs", "sets", "steppers", "stopping", "testing"),
+        *("attacks", "data", "estimators", "inner", "models", "optim", "plots"),
+        *("problems", "robust", "runs", "sets", "steppers", "stopping", "testing"),
         "training",
     }
     functions = {
@@ -117,7 +156,7 @@ def test_public_names_are_the_decided_ones() -> None:
     assert set(neada.optim.__all__) == {
         *("AdaptiveSGD", "GeneralizedAdaGrad", "Backtracking", "StochasticLineSearch", "AdGD"),
         *("Polyak", "SPS", "DecSPS", "HazanKakade", "SCAdaNGD", "KT", "COCOB", "CoinBetting"),
-        *("FreeRex", "DoG", "DoWG", "parameter_free_sgd"),
+        *("FreeRex", "DoG", "DoWG", "StronglyConvexSGD", "parameter_free_sgd"),
         *("NonFiniteGradient", "ParameterFreeResult", "LBFGS", "SPG", "PlayerOptimizer"),
     }
 

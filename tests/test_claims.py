@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from neada.experiments import Claim
+from reproduction.experiment import Claim
 
 
 @pytest.mark.parametrize(

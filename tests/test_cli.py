@@ -4,19 +4,15 @@ import dataclasses
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import neada
-from neada import experiments
 from neada.cli import main
 from neada.cli.main import COMMANDS
-from neada.runs import RunFolder
 from neada.training.config import TrainConfig
 
 
@@ -42,15 +38,7 @@ def message(capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "word"),
     [
         ([], "subcommand"),
-        (["reprodce"], "reproduce"),
-        (["reproduce", "quadratik"], "quadratic"),
-        (["reproduce", "--scale", "hug"], "quick"),
-        (["reproduce", "--seeds", "-3"], "seeds"),
-        (["reproduce", "--seeds", "many"], "seeds"),
-        (["reproduce", "lemma", "--max-calls", "9"], "lemma"),
-        (["reproduce", "--sead", "1"], "--sead"),
-        (["report"], "Missing"),
-        (["report", "nowhere"], "nowhere"),
+        (["slove"], "solve"),
         (["solve", "mccormick", "--method", "nada"], "neada"),
         (["solve", "mccormick", "--tol", "nan"], "tol"),
         (["solve", "mccormick", "--plot", "a.txt"], "--plot"),
@@ -82,7 +70,6 @@ def test_bad_usage_is_a_message_and_code_2(
     [
         ["train", "--out", "file"],
         ["train", "--out", "file/below", "--overwrite"],
-        ["reproduce", "quadratic", "--out", "file"],
         ["attack", "file"],
         ["data", "mnist", "--data-folder", "file"],
         ["solve", "mccormick", "--plot", "file/plot.svg"],
@@ -105,100 +92,6 @@ def test_file_in_place_of_a_folder(
     assert message(capsys)
     assert Path("file").read_text(encoding="utf-8") == "precious"
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.npz", "folder.png"]
-
-
-def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    result = run_cli("reproduce", "quadratic", "--out", str(out), "--jobs", "1", "--quiet")
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    assert "claims hold" in result.stdout
-    assert f"report: {out / 'report.html'}" in result.stdout
-    for name in ("figure.png", "figure.svg"):
-        assert (out / "quadratic" / name).is_file()
-    claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
-    assert claims["experiments"]["quadratic"]["num_runs"] == 12
-    folders = list((out / "quadratic" / "runs").iterdir())
-    before = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
-    (damaged, *_) = folders
-    (damaged / "metrics.jsonl").write_text("rubbish", encoding="utf-8")
-    again = run_cli("reproduce", "quadratic", "--out", str(out), "--json")
-    assert again.returncode == 0
-    assert json.loads(again.stdout) == json.loads((out / "claims.json").read_text(encoding="utf-8"))
-    assert damaged.name in again.stderr
-    after = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
-    assert {folder for folder in folders if before[folder] != after[folder]} == {damaged}
-    redrawn = run_cli("report", str(out))
-    assert redrawn.returncode == 0
-    assert redrawn.stdout.split("report:")[0] == result.stdout.split("report:")[0]
-
-
-def test_strict_makes_the_verdicts_the_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = experiments.make("quadratic")
-    only_gda = [c for c in module.configs("quick") if c.label == "GDA"]
-    monkeypatch.setattr(module, "configs", lambda scale, seeds=None: only_gda)
-    arguments = ["reproduce", "quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]
-    assert main(arguments) == 0
-    assert "not run" in capsys.readouterr().out
-    assert main([*arguments, "--strict"]) == 1
-
-
-def test_a_broken_run_is_exit_code_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = experiments.make("quadratic")
-
-    def broken(config: object, run: RunFolder, progress: object) -> None:
-        raise RuntimeError("no luck")
-
-    monkeypatch.setattr(module, "run", broken)
-    assert main(["reproduce", "quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
-    errors = capsys.readouterr().err
-    assert errors.count("\n") == 1  # one cause is told once
-    assert "no luck" in errors
-
-
-# Workers import the script too: the first run finishes, and the others wait for the signal.
-BLOCKING = """
-import sys, threading
-from neada import experiments
-from neada.cli import main
-
-module = experiments.make("mccormick")
-run, first = module.run, module.configs("quick")[0]
-
-def run_the_first(config, *rest):
-    if config != first:
-        threading.Event().wait()
-    run(config, *rest)
-
-module.run = run_the_first
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, number: signal.Signals) -> None:
-    script, out = tmp_path / "blocking.py", tmp_path / "out"
-    script.write_text(BLOCKING)
-    process = subprocess.Popen(
-        [sys.executable, script, "reproduce", "mccormick", "--out", out, "--jobs", "2", "--quiet"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while not list(out.glob("mccormick/runs/*/result.json")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    # Ctrl-C reaches the whole group of processes, `kill` only the one that was named.
-    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    _, errors = process.communicate()  # ends when no worker has the pipe open
-    assert process.returncode == 130
-    assert errors.count("\n") == 1 and "interrupted" in errors
-    assert len(list(out.glob("mccormick/runs/*/result.json"))) == 1
 
 
 def test_solve_says_whether_it_solved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -266,7 +159,7 @@ def test_only_the_first_rank_prints_usage_errors(
 def test_completion_has_the_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tyro-write-completion", shell, "-"]) == 0
     script = capsys.readouterr().out
-    assert "reproduce" in script and "max-calls" in script
+    assert "solve" in script and "max-calls" in script
 
 
 SHELL = {

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from neada import problems
-from neada.experiments import agnostic
-from neada.experiments.agnostic import Rules, calls_to_arrive
 from neada.solve.methods import methods
+from reproduction import agnostic
+from reproduction.agnostic import Rules, calls_to_arrive
 
 TOL = 1e-3
 TAKES = {info.name: info.options for info in methods()}

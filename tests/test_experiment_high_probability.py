@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import Record, high_probability
 from neada.runs import RunFolder
+from reproduction import high_probability
+from reproduction.experiment import Record
 
 
 def records_of(tmp_path, num_seeds: int, num_outer: int) -> list[Record]:
     records = []
-    for config in high_probability.configs("quick", seeds=num_seeds):
+    for config in high_probability.configs("quick", seeds=range(num_seeds)):
         config = replace(config, num_outer=num_outer)
         run = RunFolder(tmp_path / config.label)
         run.start(asdict(config))
@@ -69,7 +70,7 @@ def lawful(light, heavy, error_growth: float = 1.0) -> list[Record]:
     records = []
     logs = -np.log((np.arange(4000) + 0.5) / 4000)
     for config, law in zip(
-        high_probability.configs("quick", seeds=4000), (light, heavy), strict=True
+        high_probability.configs("quick", seeds=range(4000)), (light, heavy), strict=True
     ):
         config = replace(config, num_outer=8)
         sums = {2: 1.0, 4: 2.0, 8: 2.0 + error_growth}

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neada.experiments import Record, lemma
 from neada.runs import RunFolder
+from reproduction import lemma
+from reproduction.experiment import Record
 
 FAMILIES = ("adam", "amsgrad", "adagrad", "gda")
 

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from neada import data, models, optim, robust, stopping
-from neada.experiments import Claim, Record, no_learning_rate
 from neada.runs import RunFolder
 from neada.training import TrainConfig, train
+from reproduction import no_learning_rate
+from reproduction.experiment import Claim, Record
 
 
 def record_of(config: Any, folder: Path) -> Record:
@@ -108,7 +109,7 @@ def made_up(config: Any) -> float:
 def judged(accuracy: Accuracy, seeds: int = 3) -> dict[str, Claim]:
     records = [
         Record(config, [{"calls": config.max_calls, "test_0.1": accuracy(config)}])
-        for config in no_learning_rate.configs("standard", seeds)
+        for config in no_learning_rate.configs("standard", range(seeds))
     ]
     claims = no_learning_rate.claims(records)
     return {claim.id.removeprefix("no-learning-rate/"): claim for claim in claims}

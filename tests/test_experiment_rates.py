@@ -13,11 +13,12 @@ from numpy.testing import assert_allclose
 from torch.optim.optimizer import Optimizer
 
 from neada import NeAda, optim
-from neada.experiments import Claim, Record, deterministic_rate, rates, stochastic_rate, sublinear
 from neada.inner import InnerOptions
 from neada.runs import RunFolder
 from neada.sets import Box
 from neada.stopping import InnerSteps
+from reproduction import deterministic_rate, rates, stochastic_rate, sublinear
+from reproduction.experiment import Claim, Record
 
 
 def played(module: Any, config: Any, folder: Path) -> Record:
@@ -253,7 +254,8 @@ def test_sgd_with_the_modulus_is_the_mean_of_what_it_saw() -> None:
 
 
 def test_the_theorems_setting_counts_its_samples(tmp_path: Path) -> None:
-    config = stochastic_rate.Config("SGD 1/(mu k)", "t+1", "eps^-2", 64, 8, (0.5, 0.25))
+    seeds = tuple(range(8))
+    config = stochastic_rate.Config("SGD 1/(mu k)", "t+1", "eps^-2", 64, seeds, (0.5, 0.25))
     rows = played(stochastic_rate, config, tmp_path).rows
     assert [(row["epsilon"], row["t"]) for row in rows] == [(0.5, 16), (0.25, 64)]
     # M T samples for x and T (T + 1) / 2 for y.
@@ -261,7 +263,7 @@ def test_the_theorems_setting_counts_its_samples(tmp_path: Path) -> None:
 
 
 def test_growing_batches_count_their_samples(tmp_path: Path) -> None:
-    config = stochastic_rate.Config("AdaGrad averaged", "5", "t+1", 20, 8)
+    config = stochastic_rate.Config("AdaGrad averaged", "5", "t+1", 20, tuple(range(8)))
     for row in played(stochastic_rate, config, tmp_path).rows:
         assert row["samples"] == 5 * row["t"] + row["t"] * (row["t"] + 1) // 2
 
@@ -310,7 +312,7 @@ def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[
 def stochastic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     folder = tmp_path_factory.mktemp("stochastic")
     found = []
-    for i, config in enumerate(stochastic_rate.configs("quick", seeds=24)):
+    for i, config in enumerate(stochastic_rate.configs("quick", seeds=range(24))):
         epsilons = config.epsilons[:3]
         small = dataclasses.replace(
             config, num_outer=min(config.num_outer, 40 if not epsilons else 76), epsilons=epsilons

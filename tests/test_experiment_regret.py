@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from neada.experiments import Record, regret
-from neada.experiments.regret import Learners, play, proven_bound
 from neada.optim import GeneralizedAdaGrad
 from neada.sets import Box
+from reproduction import regret
+from reproduction.experiment import Record
+from reproduction.regret import Learners, play, proven_bound
 
 
 def learners(*rows: tuple[float, float, float, float, float]) -> Learners:
@@ -88,7 +89,7 @@ def laws(exponents: dict[float, float], factor: float = 1.0) -> list[Record]:
     """Records whose regret follows a given power of T, or a logarithm, exactly."""
     rounds = np.unique(np.geomspace(10, 1e5, 60).astype(int))
     records = []
-    for config in regret.configs("standard", seeds=2):
+    for config in regret.configs("standard", seeds=range(2)):
         rows: list[dict[str, object]] = [{"deviation": 0.0}]
         for share in config.lr_shares:
             exponent = exponents.get(config.alpha if config.alpha < 1.0 else share)

@@ -29,6 +29,7 @@ BAD: dict[str, list[dict[str, object]]] = {
     "coin": [{"bound": -1.0}],
     "freerex-momentum": [{"momentum": 0.9}],
     "dog": [{"lr": 0.0}, {"r_eps": 0.0}],
+    "strongly-convex-sgd": [{"lr": 0.0}, {"strong_convexity": 0.0}],
     "spg": [{"lr": 0.0}, {"first_move": 1.0, "lr": 1.0}],
     "lbfgs": [{"lr": 0.0}, {"history": 0}],
 }

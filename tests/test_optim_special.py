@@ -154,3 +154,19 @@ def test_the_average_is_not_lost_when_the_block_raises() -> None:
     with pytest.raises(KeyError), optimizer.averaged():
         raise KeyError
     assert float(w.detach()) == last
+
+
+def test_one_over_k_steps_average_the_noise() -> None:
+    """On mu w^2/2 the iterate after k steps is minus the mean of the noise over mu, exactly."""
+    mu, noise = 0.5, np.random.default_rng(0).normal(size=50)
+    w = vector(3.0)
+    optimizer = optim.StronglyConvexSGD([w], strong_convexity=mu, average=1.0)
+    iterates = []
+    for draw in noise:
+        w.grad = mu * w.detach() + float(draw)
+        optimizer.step()
+        iterates.append(w.item())
+    expected = -np.cumsum(noise) / (mu * np.arange(1, 51))
+    np.testing.assert_allclose(iterates, expected, rtol=1e-12)
+    with optimizer.averaged():
+        assert w.item() == pytest.approx(np.average(iterates, weights=np.arange(1, 51)))

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from neada import minimax, problems
-from neada.plots import (
-    Curve,
-    Panel,
-    curves_figure,
-    history_figure,
-    method_style,
-)
+from neada.plots import history_figure
+from reproduction.figures import Curve, Panel, curves_figure, method_style
 
 
 def test_a_result_draws_both_norms_against_the_calls(tmp_path) -> None:

@@ -73,13 +73,12 @@ def test_long_commands_write_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_LOG_SECONDS", 0.0)
-    run, runs = str(tmp_path / "run"), str(tmp_path / "runs")
+    run = str(tmp_path / "run")
     train = ["train", "--data", "synthetic", "--max-calls", "10", "--eval-samples", "250"]
     commands = {
         "loss": [*train, "--out", run],
         "evaluation": [*train, "--out", run, "--overwrite"],
         "pgd": ["attack", run, "--attack", "pgd", "--samples", "200"],
-        "lemma": ["reproduce", "lemma", "--out", runs, "--jobs", "1"],
     }
     for keyword, command in commands.items():
         assert main(command) == 0

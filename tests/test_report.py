@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from neada import experiments, report
-from neada.experiments import Claim
-from neada.report import Section
-from neada.report.content import RunLine
 from neada.runs import write_json
+from reproduction import experiment as experiments
+from reproduction import report
+from reproduction.experiment import Claim
+from reproduction.report import Section
+from reproduction.report.content import RunLine
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="300"><rect width="9"/></svg>'
 MARKUP = "\"></p></style><script>alert(1)</script><img src=x onerror='alert(1)'>"
-REQUEST: dict[str, Any] = {"names": [], "scale": "quick", "seeds": 3, "max_calls": None}
+REQUEST: dict[str, Any] = {"names": [], "scale": "quick", "seeds": [0, 1, 2], "max_calls": None}
 MEASURED = {"warm": 0.5, "steep": 3.0, "missing": None}
 
 
@@ -75,7 +76,7 @@ def test_markup_in_any_field_is_escaped(tmp_path: Path) -> None:
 
 
 def test_report_is_one_file_with_every_claim(tmp_path: Path) -> None:
-    from neada.experiments import runner
+    from reproduction import runner
 
     (config,) = [c for c in experiments.configs("errata", "quick") if c.label == "gda-step"]
     runner._execute_here([runner.Task("errata", config)], tmp_path, 1, lambda part, name: None)

@@ -1,7 +1,12 @@
 """Runs are done once, resumed after an interruption, and repaired when damaged."""
 
 import dataclasses
+import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +15,13 @@ from typing import Any
 
 import pytest
 
-from neada import tables
-from neada.experiments import Claim, Record, last_request, reproduce, run_folder
-from neada.report.content import collect
 from neada.runs import RunFolder
+from reproduction.__main__ import main
+from reproduction.experiment import Claim, Record, make, run_folder
+from reproduction.report.content import collect
+from reproduction.runner import last_request, reproduce
+
+ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ def counting_experiment(fails_at: int = -1, interrupts_at: int = -1) -> Any:
         TITLE="toy",
         WHERE="toy",
         PAPER="toy",
-        configs=lambda scale, seeds=None: [Config(n, seeds or 1) for n in range(4)],
+        configs=lambda scale, seeds=None: [Config(n, len(seeds or [0])) for n in range(4)],
         run=run,
         claims=claims,
         done=done,
@@ -61,8 +69,8 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, experiment: Any) -> None:
-    monkeypatch.setattr(tables, "EXPERIMENTS", ("toy",))
-    monkeypatch.setitem(sys.modules, "neada.experiments.toy", experiment)
+    monkeypatch.setattr("reproduction.experiment.EXPERIMENTS", ("toy",))
+    monkeypatch.setitem(sys.modules, "reproduction.toy", experiment)
 
 
 def test_what_is_there_is_not_run_again(toy: Any, tmp_path: Path) -> None:
@@ -101,14 +109,14 @@ def test_a_report_replaces_only_files_of_a_reproduction(
     path.unlink()
     reproduce(["toy"], "quick", tmp_path)
     path.write_text("an earlier report")
-    (tmp_path / tables.REQUEST_FILE).unlink()  # as the error about a damaged one advises
+    (tmp_path / "reproduction.json").unlink()  # as the error about a damaged one advises
     reproduce(["toy"], "quick", tmp_path)
 
 
 def test_other_settings_are_other_runs(toy: Any, tmp_path: Path) -> None:
-    reproduce(["toy"], "quick", tmp_path, seeds=1)
-    assert reproduce(["toy"], "quick", tmp_path, seeds=2).num_run == 4
-    asked = {"names": ["toy"], "scale": "quick", "seeds": 2, "max_calls": None}
+    reproduce(["toy"], "quick", tmp_path, seeds=[0])
+    assert reproduce(["toy"], "quick", tmp_path, seeds=[0, 1]).num_run == 4
+    asked = {"names": ["toy"], "scale": "quick", "seeds": [0, 1], "max_calls": None}
     assert last_request(tmp_path) == asked
 
 
@@ -157,7 +165,7 @@ def test_a_broken_run_is_told_in_one_line_and_stops_no_other(
 
 
 def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
-    from neada.experiments import quadratic, runner
+    from reproduction import quadratic, runner
 
     configs = [
         dataclasses.replace(c, max_calls=((1.0, 60),)) for c in quadratic.configs("quick")[:3]
@@ -176,3 +184,141 @@ def test_processes_give_the_same_files_as_one(tmp_path: Path) -> None:
             for folder in ("one", "two")
         )
         assert one == two != b""
+
+
+# The command line.
+
+
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "reproduction", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["quadratik"], "quadratic"),
+        (["--scale", "hug"], "quick"),
+        (["--seeds", "-3"], "--seeds"),
+        (["--seeds", "3,3"], "--seeds"),
+        (["lemma", "--max-calls", "9"], "lemma"),
+        (["--sead", "1"], "--sead"),
+        (["--report-only", "--out", "nowhere"], "nowhere"),
+        (["quadratic", "--out", "file"], "file"),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_bad_usage_is_a_message_and_code_2(
+    arguments: list[str],
+    word: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("precious", encoding="utf-8")
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and word in captured.err
+    assert os.listdir(tmp_path) == ["file"]
+    assert Path("file").read_text(encoding="utf-8") == "precious"
+
+
+def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run_cli("quadratic", "--out", str(out), "--jobs", "1")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""  # no bar where there is no terminal
+    assert "claims hold" in result.stdout
+    assert f"report: {out / 'report.html'}" in result.stdout
+    for name in ("figure.png", "figure.svg"):
+        assert (out / "quadratic" / name).is_file()
+    claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    assert claims["experiments"]["quadratic"]["num_runs"] == 12
+    folders = list((out / "quadratic" / "runs").iterdir())
+    before = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
+    (damaged, *_) = folders
+    (damaged / "metrics.jsonl").write_text("rubbish", encoding="utf-8")
+    again = run_cli("quadratic", "--out", str(out))
+    assert again.returncode == 0
+    assert damaged.name in again.stderr
+    after = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
+    assert {folder for folder in folders if before[folder] != after[folder]} == {damaged}
+    redrawn = run_cli("--report-only", "--out", str(out))
+    assert redrawn.returncode == 0
+    assert redrawn.stdout.split("report:")[0] == result.stdout.split("report:")[0]
+
+
+def test_strict_makes_the_verdicts_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = make("quadratic")
+    only_gda = [c for c in module.configs("quick") if c.label == "GDA"]
+    monkeypatch.setattr(module, "configs", lambda scale, seeds=None: only_gda)
+    arguments = ["quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]
+    assert main(arguments) == 0
+    assert "not run" in capsys.readouterr().out
+    assert main([*arguments, "--strict"]) == 1
+
+
+def test_a_broken_run_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = make("quadratic")
+
+    def broken(config: object, run: RunFolder, progress: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(module, "run", broken)
+    assert main(["quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1  # one cause is told once
+    assert "no luck" in errors
+
+
+# Workers import the script too: the first run finishes, and the others wait for the signal.
+BLOCKING = """
+import sys, threading
+from reproduction.__main__ import main
+from reproduction.experiment import make
+
+module = make("mccormick")
+run, first = module.run, module.configs("quick")[0]
+
+def run_the_first(config, *rest):
+    if config != first:
+        threading.Event().wait()
+    run(config, *rest)
+
+module.run = run_the_first
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, number: signal.Signals) -> None:
+    script, out = tmp_path / "blocking.py", tmp_path / "out"
+    script.write_text(BLOCKING)
+    process = subprocess.Popen(
+        [sys.executable, script, "mccormick", "--out", out, "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        start_new_session=True,
+    )
+    while not list(out.glob("mccormick/runs/*/result.json")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    # Ctrl-C reaches the whole group of processes, `kill` only the one that was named.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    _, errors = process.communicate()  # ends when no worker has the pipe open
+    assert process.returncode == 130
+    assert errors.count("\n") == 1 and "interrupted" in errors
+    assert len(list(out.glob("mccormick/runs/*/result.json"))) == 1

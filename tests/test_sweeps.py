@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import neada
-from neada.experiments.sweeps import Game, Rows, Rule, Sweep, play
 from neada.inner import InnerOptions
 from neada.stopping import GradientMapping, InnerSteps
+from reproduction.sweeps import Game, Rows, Rule, Sweep, play
 
 FAMILIES = ("gda", "adagrad", "adam", "amsgrad")
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from tests import test_training_skips as skips
-from tests.test_training_resume import BASE, KINDS, data, interrupting_after, model, outcome
 from torch import nn
 
 from neada.training import TrainConfig, train
+from tests import test_training_skips as skips
+from tests.test_training_resume import BASE, KINDS, data, interrupting_after, model, outcome
 
 EQUAL = ("wrm", "wrm, kept", "group")
 RESUMED = (*EQUAL, "trades")

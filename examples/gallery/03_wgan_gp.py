@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import neada
-from neada.plots import label_axes, method_style
+from neada.plots import label_axes, numbered_style
 from neada.stopping import FixedAccuracy, FixedSteps
 
 ANGLES = torch.arange(8) * (2 * math.pi / 8)
@@ -198,9 +198,7 @@ for method, runs in found.items():
     print(row)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 4.0), layout="constrained")
-left.scatter(
-    *run["samples"][:1000].T.numpy(), s=3, color=method_style("NeAda-Adam")["color"]
-)
+left.scatter(*run["samples"][:1000].T.numpy(), s=3, color=numbered_style(0)["color"])
 left.scatter(*MODES.T.numpy(), marker="x", color="black")
 left.set_aspect("equal")
 label_axes(

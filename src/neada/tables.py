@@ -18,32 +18,27 @@ To add a thing, write its function or class and add one entry:
 - `METHODS` of training: a class of `neada.training.players`, fields likewise, and how many inner
   steps it takes;
 - `OPTIMIZERS` of training: an optimizer of torch, or one with the same arguments, and its usual
-  learning rates;
-- `EXPERIMENTS`: a module of `neada.experiments`, its name with hyphens, in the order of the paper.
+  learning rates.
 """
 
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 __all__ = [
     "ATTACKS",
     "DATA",
-    "EXPERIMENTS",
     "METHODS",
     "MODELS",
     "OBJECTIVES",
     "OPTIMIZERS",
-    "REQUEST_FILE",
-    "SCALES",
     "DataEntry",
     "Entry",
     "MethodEntry",
     "ModelEntry",
     "ObjectiveEntry",
     "OptimizerEntry",
-    "Scale",
     "resolve",
 ]
 
@@ -258,23 +253,3 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         "neada.optim:DoWG", "distance over weighted gradients, no learning rate needed"
     ),
 }
-
-EXPERIMENTS: tuple[str, ...] = (
-    "quadratic",
-    "mccormick",
-    "synthetic-dro",
-    "mnist-dro",
-    "lemma",
-    "deterministic-rate",
-    "stochastic-rate",
-    "regret",
-    "high-probability",
-    "agnostic",
-    "no-learning-rate",
-    "errata",
-)
-REQUEST_FILE = "reproduction.json"
-"""In the folder of a reproduction: what was asked of it."""
-Scale = Literal["quick", "standard", "paper"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
-"""How long experiments may take: seconds each, minutes, as long as the paper's."""

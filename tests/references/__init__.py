@@ -40,6 +40,7 @@ from .stopping import (
     criterion_two,
     log_steps,
 )
+from .strongly_convex import StronglyConvexSGD
 from .torch_rules import TorchRule
 from .two_scales import AdaGDA, TiAda, TiAdaAdam, TiAdaCoordinate, VRAdaGDA
 
@@ -82,6 +83,7 @@ __all__ = [
     "SquaredMapping",
     "StochasticLineSearch",
     "Stop",
+    "StronglyConvexSGD",
     "TiAda",
     "TiAdaAdam",
     "TiAdaCoordinate",

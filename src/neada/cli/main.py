@@ -12,7 +12,6 @@ import neada
 from neada.cli.attack import attack, certify
 from neada.cli.data import data
 from neada.cli.output import complain, is_first_rank
-from neada.cli.reproduce import report, reproduce
 from neada.cli.solve import info, methods, problems, solve
 from neada.cli.train import train, with_saved_config
 
@@ -32,8 +31,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "methods": methods,
     "problems": problems,
     "info": info,
-    "reproduce": reproduce,
-    "report": report,
 }
 
 _PATH_ERRORS = (

@@ -15,6 +15,7 @@ from neada.optim.line_search import Backtracking, StochasticLineSearch
 from neada.optim.parameter_free import ParameterFreeResult, parameter_free_sgd
 from neada.optim.polyak import SPS, DecSPS, HazanKakade, Polyak
 from neada.optim.spectral import SPG
+from neada.optim.strongly_convex import StronglyConvexSGD
 from neada.tensors import NonFiniteGradient
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "Polyak",
     "SCAdaNGD",
     "StochasticLineSearch",
+    "StronglyConvexSGD",
     "parameter_free_sgd",
 ]

@@ -1,0 +1,263 @@
+"""What an experiment and a claim are, and the experiments by name.
+
+An experiment is a module with a config, runs, claims and a figure. Everything that `claims` and
+`figure` see comes from run folders, so both can be repeated without running anything again.
+"""
+
+import difflib
+import hashlib
+import importlib
+import inspect
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neada.runs import RunFolder, encode
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "EXPERIMENTS",
+    "SCALES",
+    "SCALE_WORDS",
+    "Array",
+    "Claim",
+    "Experiment",
+    "ExperimentConfig",
+    "Progress",
+    "Record",
+    "Relation",
+    "Scale",
+    "Seeds",
+    "Verdict",
+    "chosen_seeds",
+    "configs",
+    "if_complete",
+    "make",
+    "run_folder",
+]
+
+EXPERIMENTS = (
+    "quadratic",
+    "mccormick",
+    "synthetic-dro",
+    "mnist-dro",
+    "lemma",
+    "deterministic-rate",
+    "stochastic-rate",
+    "regret",
+    "high-probability",
+    "agnostic",
+    "no-learning-rate",
+    "errata",
+)
+"""The modules of this package that are experiments, in the order of the paper."""
+Scale = Literal["quick", "standard", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+Array = NDArray[np.float64]
+Seeds = Sequence[int] | None
+"""The seeds of random experiments; None for those of the scale."""
+Relation = Literal["<=", ">=", "<", ">", "between"]
+Verdict = Literal["holds", "fails", "not run"]
+SCALE_WORDS: dict[Scale, str] = {
+    "quick": (
+        "fewer gradient calls, seeds and problems than the other scales, and 8x8 digits in place "
+        "of MNIST: about two minutes for everything on two cores. It shows that every part works; "
+        "a verdict can change with longer runs and more seeds."
+    ),
+    "standard": (
+        "the paper's gradient calls for Figures 1 to 3 and a fiftieth of them for Figure 4 "
+        "(MNIST), three to ten seeds for the figures, all problems: one to two hours on two "
+        "cores, most of it for Figure 4."
+    ),
+    "paper": (
+        "the paper's gradient calls for every figure, MNIST, up to 30 seeds for Figures 2 and 3 "
+        "and one for Figure 4, the longest runs for the theorems: about a day on two cores, most "
+        "of it for Figure 4."
+    ),
+}
+"""What a scale means: budgets, data, seeds, time."""
+_COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence that a measurement can refute.
+
+    Attributes:
+        id: A short name, unique among all experiments: "quadratic/released/gda-diverges".
+        sentence: What is claimed, in our words, with the unit of the measured number.
+        where: Where in the paper it stands, or "neada" for the library's own claims.
+        measured: The number that was measured; None if the runs it needs are not there.
+        relation: How it has to stand to `expected`.
+        expected: The number to compare with; a pair (low, high) for "between".
+        seeds: How many seeds the measurement rests on; 1 where nothing is random.
+        note: What else was seen, for the reader.
+
+    Example:
+        >>> Claim("demo", "the slope", "Theorem 2", -0.46, "between", (-0.6, -0.4)).verdict
+        'holds'
+    """
+
+    id: str
+    sentence: str
+    where: str
+    measured: float | None
+    relation: Relation
+    expected: float | tuple[float, float]
+    seeds: int = 1
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the measurement agrees; a NaN agrees with nothing."""
+        if self.measured is None:
+            return "not run"
+        if isinstance(self.expected, tuple):
+            low, high = self.expected
+            return "holds" if low <= self.measured <= high else "fails"
+        return "holds" if _COMPARE[self.relation](self.measured, self.expected) else "fails"
+
+    @property
+    def expectation(self) -> str:
+        """The relation in words: "<= 0.1", "between -0.6 and -0.4"."""
+        if isinstance(self.expected, tuple):
+            return f"between {self.expected[0]:.4g} and {self.expected[1]:.4g}"
+        return f"{self.relation} {self.expected:.4g}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The claim and its verdict as plain data."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+_Part = TypeVar("_Part")
+
+
+def if_complete(
+    measure: Callable[[Sequence[_Part]], float], parts: Iterable[_Part | None]
+) -> float | None:
+    """The number that some parts give together; None if one of them is missing.
+
+    Example:
+        >>> if_complete(max, [1.0, 2.0]), if_complete(max, [1.0, None])
+        (2.0, None)
+    """
+    parts = list(parts)
+    known = [part for part in parts if part is not None]
+    return measure(known) if len(known) == len(parts) else None
+
+
+Progress = Callable[[float], None]
+"""Called now and then with the part of a run that is done, between 0 and 1."""
+
+
+class ExperimentConfig(Protocol):
+    """A frozen dataclass of plain values that says all about one run."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def label(self) -> str:
+        """A few words that tell this run from the others of its experiment."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run: its config and the rows of its metrics."""
+
+    config: Any
+    rows: Sequence[dict[str, Any]]
+
+    def column(self, name: str) -> Array:
+        """One number, or list of numbers, of every row that has it."""
+        return np.array([row[name] for row in self.rows if name in row], dtype=float)
+
+
+class Experiment(Protocol):
+    """The contract of an experiment's module."""
+
+    TITLE: str
+    """One line: what is tried."""
+    WHERE: str
+    """Which part of the paper: "Figure 1", "Theorem 2", or "neada"."""
+    PAPER: str
+    """What the paper says about it, in two or three sentences."""
+    KNOWN: Mapping[str, str]
+    """What is known of claims that fail, by patterns of their ids; the first that fits counts.
+
+    A module without such claims has none.
+    """
+    Config: Any
+    """A frozen dataclass with a `label`; only plain values, so that it can be stored as JSON."""
+
+    def configs(self, scale: Scale, seeds: Seeds = None) -> list[Any]:
+        """The runs of a scale; `seeds` replaces the usual seeds where there is randomness.
+
+        A third argument `max_calls`, where there is one, replaces the scale's calls per run.
+        """
+
+    def run(self, config: Any, run: RunFolder, progress: Progress) -> None:
+        """Compute, and append rows to the run's metrics; the caller starts and finishes it."""
+
+    def claims(self, records: Sequence[Record]) -> list[Claim]:
+        """Judge what the runs show; a claim whose runs are missing has `measured=None`."""
+
+    def figure(self, records: Sequence[Record]) -> "Figure":
+        """Draw what the runs show."""
+
+
+def chosen_seeds(seeds: Seeds, usual: int) -> tuple[int, ...]:
+    """Return the given seeds, or else the first ones."""
+    return tuple(range(usual) if seeds is None else seeds)
+
+
+def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
+    """Where a run of an experiment lives: a readable label and a fingerprint of its config."""
+    content = json.dumps(encode(asdict(config)), sort_keys=True)
+    fingerprint = hashlib.sha256(content.encode()).hexdigest()[:8]
+    label = re.sub(r"[^a-z0-9.]+", "-", config.label.lower()).strip("-")
+    return out / name / "runs" / f"{label}-{fingerprint}"
+
+
+def make(name: str) -> Experiment:
+    """Return the module of an experiment.
+
+    Raises:
+        ValueError: There is no experiment of that name.
+    """
+    if name not in EXPERIMENTS:
+        nearest = difflib.get_close_matches(name, EXPERIMENTS, 1)
+        raise ValueError(
+            f"unknown experiment {name!r}: choose from {', '.join(nearest or EXPERIMENTS)}"
+        )
+    return cast(Experiment, importlib.import_module(f"reproduction.{name.replace('-', '_')}"))
+
+
+def configs(
+    name: str, scale: Scale, seeds: Seeds = None, max_calls: int | None = None
+) -> list[Any]:
+    """Return the runs of an experiment.
+
+    Args:
+        name: Which experiment.
+        scale: Which of its scales.
+        seeds: The seeds instead of the scale's.
+        max_calls: Gradient calls per run instead of the scale's.
+
+    Raises:
+        ValueError: The experiment does not exist, or has no choice of `max_calls`.
+    """
+    experiment = make(name)
+    if max_calls is None:
+        return experiment.configs(scale, seeds)
+    if "max_calls" not in inspect.signature(experiment.configs).parameters:
+        raise ValueError(f"max_calls does not apply to {name}")
+    return cast(Any, experiment).configs(scale, seeds, max_calls)  # type: ignore[no-any-return]

@@ -1,0 +1,232 @@
+"""Lemma 1: up to which ratio of learning rates methods without nesting fail, over a grid.
+
+f(x, y) = -y^2/2 + L x y - L^2 x^2/2 for many L, and many ratios r = lr_y / lr_x for each, all as
+rows of one array, with the paper's rules as printed: second moments start at 0, no eps, no bias
+correction. Every row starts at L x - y = 1, equally far from its solutions. GDA has
+lr_x = 1/(L^2 + r), because above the lemma's border it also needs lr_x (r - L^2) < 2; the adaptive
+methods have lr_y = 0.2. Costs a few seconds at the paper's scale.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neada.runs import RunFolder
+from reproduction import figures
+from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
+from reproduction.sweeps import FAMILIES, Family, Game, Rows, Sweep, play
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+
+TITLE = "Up to which ratio of learning rates methods without nesting fail"
+WHERE = "Lemma 1"
+PAPER = (
+    "On f(x, y) = -y^2/2 + L x y - L^2 x^2/2 without noise, GDA does not converge for ratios r = "
+    "lr_y / lr_x up to L^2, and adaptive methods without nesting do not for r up to L. At the "
+    "border the gradient stays as it was. So every fixed ratio fails on some problem."
+)
+
+_L_RANGE, _R_RANGE = (0.1, 10.0), (0.003, 300.0)
+_POWER: dict[Family, float] = {"gda": 2.0, "adagrad": 1.0, "adam": 1.0, "amsgrad": 1.0}
+# Numbers of L, of r, and of steps.
+_SIZES: dict[Scale, tuple[int, int, int]] = {
+    "quick": (13, 51, 1000),
+    "standard": (33, 101, 5000),
+    "paper": (49, 151, 20000),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One method on the whole grid.
+
+    Attributes:
+        family: The step rule of both players.
+        num_l: How many strengths L of the coupling, from 0.1 to 10.
+        num_r: How many ratios lr_y / lr_x, from 0.003 to 300.
+        num_steps: Steps of both players.
+        lr_y: The learning rate of y; GDA has lr_x = 1/(L^2 + r) instead.
+        num_points: How often the gradient is recorded.
+    """
+
+    family: Family
+    num_l: int
+    num_r: int
+    num_steps: int
+    lr_y: float = 0.2
+    num_points: int = 10
+
+    @property
+    def label(self) -> str:
+        """The method."""
+        return FAMILIES[self.family]
+
+    @property
+    def strengths(self) -> Array:
+        """Every L."""
+        return np.geomspace(*_L_RANGE, self.num_l)
+
+    @property
+    def ratios(self) -> Array:
+        """Every r."""
+        return np.geomspace(*_R_RANGE, self.num_r)
+
+
+def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
+    """Four methods; nothing is random."""
+    return [Config(family, *_SIZES[scale]) for family in FAMILIES]
+
+
+def run(config: Config, run: RunFolder, progress: Progress) -> None:
+    """Play the grid, and for every L also the ratio on the border itself.
+
+    A row of the metrics has L, the steps, |grad_x| relative to the start for every ratio, and the
+    same on the border.
+    """
+    border = config.strengths ** _POWER[config.family]
+    ratio = np.column_stack([np.tile(config.ratios, (config.num_l, 1)), border]).ravel()
+    strength = np.repeat(config.strengths, config.num_r + 1)
+    column = strength[:, None]
+    game = Game(lambda x, y: column * (y - column * x), lambda x, y: column * x - y)
+    is_gda = config.family == "gda"
+    lr_x = 1.0 / (strength**2 + ratio) if is_gda else config.lr_y / ratio
+    rows = Rows(1.0 / column, np.zeros_like(column), lr_x, lr_x * ratio)
+    steps = np.unique(np.geomspace(1, config.num_steps, config.num_points).astype(np.intp))
+    sweep = Sweep(config.family, nested=False, eps=0.0, bias_correction=False)
+    norms, _ = play(game, rows, sweep, np.concatenate([[0], 2 * steps]), progress)
+    relative = (norms[1:] / norms[0]).reshape(len(steps), config.num_l, config.num_r + 1)
+    run.append(
+        [
+            {"L": one, "steps": int(count), "relative": cells[:-1].tolist(), "border": cells[-1]}
+            for count, block in zip(steps, relative, strict=True)
+            for one, cells in zip(config.strengths.tolist(), block, strict=True)
+        ]
+    )
+
+
+def claims(records: Sequence[Record]) -> list[Claim]:
+    """For every method the measured border, both sides of it, and constancy on it."""
+    by_family = {r.config.family: r for r in records}
+    found = []
+    for family, name in FAMILIES.items():
+        found += _claims_of(family, name, by_family.get(family))
+    gda = by_family.get("gda")
+    error = None if gda is None else _largest_error(gda)
+    found.append(
+        Claim(
+            "lemma/gda-closed-form",
+            "GDA follows g_T = g_0 (1 + lr_x (L^2 - r))^T: largest relative error of |g_T| where "
+            "that is between 1e-3 and 1e3 times |g_0|",
+            "Lemma 1(1)",
+            error,
+            "<=",
+            1e-9,
+        )
+    )
+    return found
+
+
+def _claims_of(family: Family, name: str, record: Record | None) -> list[Claim]:
+    power = _POWER[family]
+    words = "r = L^2" if family == "gda" else "r = L"
+    where = "Lemma 1(1)" if family == "gda" else "Lemma 1(2)"
+    slope = share = change = None
+    note = ""
+    if record is not None:
+        slope, factor = _fitted_border(record)
+        share, num_cells = _share_on_the_right_side(record, power)
+        change = float(np.abs(_column(record, "border") - 1.0).max())
+        note = f"fitted r = {factor:.3f} L^{slope:.3f}; {num_cells} cells judged"
+    return [
+        Claim(
+            f"lemma/{family}-border",
+            f"{name} stops converging at {words}: slope of log r against log L along the "
+            "measured border",
+            where,
+            slope,
+            "between",
+            (power - 0.05, power + 0.05),
+            note=note,
+        ),
+        Claim(
+            f"lemma/{family}-sides",
+            f"|grad_x| of {name} grows below {words} and falls above: share of the grid's cells, "
+            "those within one cell of the line left out",
+            where,
+            share,
+            ">=",
+            1.0,
+        ),
+        Claim(
+            f"lemma/{family}-constant",
+            f"|grad_x| of {name} stays as it was at {words}: largest relative change over all L "
+            "and times",
+            where,
+            change,
+            "<=",
+            1e-9,
+        ),
+    ]
+
+
+def _column(record: Record, name: str) -> Array:
+    """One column of the metrics: first the times, then the strengths."""
+    column = record.column(name)
+    return column.reshape(-1, record.config.num_l, *column.shape[1:])
+
+
+def _fitted_border(record: Record) -> tuple[float, float]:
+    """Exponent and factor of the power law through the last ratios that fail and the next ones."""
+    grows = _column(record, "relative")[-1] >= 1.0
+    ratios: Array = record.config.ratios
+    if not grows[:, 0].all() or grows[:, -1].any():
+        return float("nan"), float("nan")
+    last = grows.shape[1] - 1 - np.argmax(grows[:, ::-1], axis=1)
+    border = np.log(ratios[last] * ratios[last + 1]) / 2.0
+    slope, intercept = np.polyfit(np.log(record.config.strengths), border, 1)
+    return float(slope), float(np.exp(intercept))
+
+
+def _share_on_the_right_side(record: Record, power: float) -> tuple[float, int]:
+    relative = _column(record, "relative")[-1]
+    distance = np.log(record.config.ratios / record.config.strengths[:, None] ** power)
+    cell = np.log(record.config.ratios[1] / record.config.ratios[0])
+    judged = np.abs(distance) > cell
+    right = np.where(distance < 0.0, relative > 1.0, relative < 1.0)
+    return float(right[judged].mean()), int(judged.sum())
+
+
+def _largest_error(record: Record) -> float:
+    steps = _column(record, "steps")[:, :, None]
+    squares = record.config.strengths[:, None] ** 2
+    logs = steps * np.log(2.0 * squares / (squares + record.config.ratios))
+    judged = np.abs(logs) <= np.log(1e3)
+    error = _column(record, "relative")[judged] / np.exp(logs[judged]) - 1.0
+    return float(np.abs(error).max())
+
+
+def figure(records: Sequence[Record]) -> "Figure":
+    """How far the gradient has come, with both lines of the lemma."""
+    maps = []
+    for record in records:
+        config = record.config
+        change = np.log10(np.clip(_column(record, "relative")[-1], 1e-9, 1e9)).T
+        on_line = np.geomspace(*_L_RANGE, 50)
+        lines = [("r = L", on_line, on_line), ("r = L$^2$", on_line, on_line**2)]
+        title = f"{config.label}, {config.num_steps} steps"
+        maps.append(figures.HeatMap(title, config.strengths, config.ratios, change, lines))
+    return figures.heat_maps_figure(
+        maps,
+        num_columns=2,
+        x_label="L",
+        y_label="r = lr_y / lr_x",
+        panel_size=(4.0, 2.9),
+        value_label="|grad_x| at the end / at the start",
+        value_range=(-3.0, 3.0),
+        ticks=[(-3.0, "<= 1/1000"), (0.0, "1"), (3.0, ">= 1000")],
+    )

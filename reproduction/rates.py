@@ -1,0 +1,178 @@
+"""How the cost of an accuracy grows with it: exponents, games to measure them on, figures."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from neada.problems import Problem
+from reproduction import figures
+from reproduction.experiment import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "MODULUS",
+    "SMOOTHNESS",
+    "complexity_exponent",
+    "marks",
+    "rate_figure",
+    "rate_panel",
+    "slope",
+    "tail_game",
+]
+
+MODULUS, SMOOTHNESS = 1.0, 10.0
+_TAIL = 0.1
+_NUM_ACCURACIES = 24
+
+
+def complexity_exponent(
+    cost: Array, error: Array, *, log_power: float, first_cost: float | None = None
+) -> float:
+    r"""The exponent p in cost = C eps^-p log^q(cost), for a given q.
+
+    For accuracies eps between the error at `first_cost` and the last one, the cost is that of the
+    first point from which on the error is at most eps; p is the slope of log(cost / log^q cost)
+    against log(1/eps). If error = C sqrt(log T / T) at a cost of T, then p = 2 with q = 1.
+
+    Args:
+        cost: Increasing; larger than e from `first_cost` on.
+        error: One number for each cost.
+        log_power: The power q.
+        first_cost: Where the fit begins; a twentieth of the largest cost by default.
+
+    Returns:
+        The exponent; infinite if the error does not fall.
+
+    Example:
+        >>> steps = np.geomspace(10, 1e5, 400)
+        >>> error = 3.0 * np.sqrt(np.log(steps) / steps)
+        >>> round(complexity_exponent(steps, error, log_power=1.0), 2)
+        2.0
+    """
+    begin = int(np.searchsorted(cost, cost[-1] / 20.0 if first_cost is None else first_cost))
+    # The largest error still to come: it falls from one point to the next, or stays.
+    worst = np.maximum.accumulate(error[begin:][::-1])[::-1]
+    if not np.isfinite(worst).all() or worst[-1] <= 0.0:
+        return math.nan
+    if worst[0] <= worst[-1]:
+        return math.inf
+    accuracies = np.geomspace(worst[0], worst[-1], _NUM_ACCURACIES)
+    # Between two points where it falls it is taken as a power of the cost.
+    fell = np.concatenate([[True], worst[1:] < worst[:-1]])
+    known = np.log(cost[begin:][fell])
+    spent = np.exp(np.interp(-np.log(accuracies), -np.log(worst[fell]), known))
+    return slope(1.0 / accuracies, spent / np.log(spent) ** log_power)
+
+
+def slope(x: Array, y: Array) -> float:
+    """The slope of the least-squares line through (log x, log y).
+
+    Example:
+        >>> x = np.array([1.0, 10.0, 100.0])
+        >>> round(slope(x, 5.0 * x**-0.25), 3)
+        -0.25
+    """
+    if not (np.all(np.isfinite(y)) and np.all(y > 0.0)):
+        return math.nan
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def marks(num_steps: int, num_marks: int = 120) -> NDArray[np.intp]:
+    """At most `num_marks` step numbers from 1 to `num_steps`, even on a logarithmic axis.
+
+    Example:
+        >>> marks(8).tolist()
+        [1, 2, 3, 4, 5, 6, 7, 8]
+    """
+    spread = np.geomspace(1.0, num_steps, num_marks)
+    return np.unique(np.round(spread).astype(np.intp))
+
+
+def tail_game(name: str) -> Problem:
+    r"""One of the games f(x, y) = h sum_i (1 + (x_i/w)^2)^(-1/20) - sum_j c_j(y_j - (Bx)_j).
+
+    The maximum over y is the first sum. "tail" and "steep tail" have one x and quadratic c_j of
+    curvature 1 and 10; the steep tail is narrow (w = 0.01, h = 0.1), so that even an x that moves
+    by 1/100 leaves its shoulder in a few steps. "curved" has two x and three y whose curvature
+    falls from 10 at the solution to 1 far away.
+    """
+    width, height = {"steep tail": (0.01, 0.1), "curved": (0.1, 1.0)}.get(name, (1.0, 1.0))
+    coupling = [[1.0, -0.5, 0.5], [0.5, 1.0, -1.0]] if name == "curved" else [[1.0, -1.0]]
+    start = [width, -width] if name == "curved" else [width]
+    matrix = torch.tensor(coupling, dtype=torch.float64)
+    half_curvature = torch.tensor([MODULUS, SMOOTHNESS], dtype=torch.float64) / 2.0
+    one, row = torch.ones(1, dtype=torch.float64), matrix[0]
+
+    # Few operations: these functions are half of the experiment's time.
+    def phi(x: Tensor) -> Tensor:
+        shape = torch.addcmul(one, x, x, value=width**-2).pow(-_TAIL / 2.0)
+        return height * shape.sum(-1)
+
+    def quadratic(x: Tensor, y: Tensor) -> Tensor:
+        apart = y - x * row
+        return phi(x) - (half_curvature * apart * apart).sum(-1)
+
+    def curved(x: Tensor, y: Tensor) -> Tensor:
+        square = (y - x @ matrix).square()
+        rounded = (1.0 + square).sqrt() - 1.0
+        return phi(x) - (MODULUS / 2.0 * square + (SMOOTHNESS - MODULUS) * rounded).sum(-1)
+
+    return Problem(
+        name=name,
+        fun=curved if name == "curved" else quadratic,
+        x0=torch.tensor(start, dtype=torch.float64),
+        y0=torch.zeros(matrix.shape[1], dtype=torch.float64),
+        description="a long tail in x, y follows a linear image of x",
+        strong_concavity=MODULUS,
+        best_response=lambda x: (x @ matrix).detach(),
+        phi=phi,
+    )
+
+
+def rate_panel(
+    title: str,
+    law: str,
+    values: Callable[[Array], Array],
+    curves: Sequence[tuple[str, Array, Array]],
+) -> figures.Panel:
+    """Errors against costs, and a law below them to compare with.
+
+    Args:
+        title: Above the panel.
+        law: What the law is called.
+        values: The law at given costs, up to a factor.
+        curves: A name, costs, and errors of shape (points,) or (points, parts of the runs).
+    """
+    last = max(float(cost[-1]) for _, cost, _ in curves)
+    lowest = min(float(np.mean(error[-1])) for _, _, error in curves)
+    drawn = values(costs := np.geomspace(last / 100.0, last, 40))
+    return figures.Panel(
+        title,
+        [figures.Curve(*curve) for curve in curves],
+        guides=[(law, costs, 0.75 * lowest * drawn / drawn[-1])],
+    )
+
+
+def rate_figure(
+    panels: Sequence[figures.Panel], num_columns: int, x_label: str, note: str = ""
+) -> "Figure":
+    """Logarithmic panels with one legend, and a note below."""
+    slope = "the dotted line has the slope of the theory; its height is free"
+    return figures.curves_figure(
+        panels,
+        num_columns=num_columns,
+        y_label="error so far",
+        x_label=x_label,
+        x_scale="log",
+        legend_columns=3,
+        panel_size=(10.2 / num_columns, 3.6),
+        over="groups of runs",
+        note="; ".join(filter(None, [slope, note])),
+    )

@@ -1,0 +1,254 @@
+"""What users plot: the history of a solve, and a look at a data set.
+
+The only module that imports matplotlib, which is an extra.
+"""
+
+import math
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "SMALLEST",
+    "add_note",
+    "contact_sheet",
+    "history_figure",
+    "label_axes",
+    "new_figure",
+    "numbered_style",
+    "shared_legend",
+]
+
+# Okabe and Ito's palette, which the color-blind can tell apart, then others; markers do the same
+# in grey.
+_COLORS = (
+    *("#D55E00", "#0072B2", "#009E73", "#4D4D4D", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#7F3C8D", "#A5AA24", "#80501C", "#1B9E9E", "#B2182B", "#4A6FE3", "#8C8C8C"),
+)
+SMALLEST = 1e-17
+"""Where an exact zero is drawn, which has no place on a logarithmic axis."""
+_MARKERS = "os^DvPX<>ph*dH"
+_MOST_POINTS = 2000
+
+
+def numbered_style(number: int) -> dict[str, Any]:
+    """The line style of the lines of a figure that are told apart by their order.
+
+    Example:
+        >>> numbered_style(0)["marker"], numbered_style(1)["marker"]
+        ('o', 's')
+    """
+    number %= len(_COLORS)
+    return {
+        "color": _COLORS[number],
+        "marker": _MARKERS[number],
+        "linestyle": "-",
+        "linewidth": 1.5,
+    }
+
+
+def new_figure(
+    num_panels: int, num_columns: int, panel_size: tuple[float, float] = (3.6, 2.9)
+) -> tuple["Figure", list["Axes"]]:
+    """A figure with a grid of panels; cells without a panel are left blank.
+
+    Raises:
+        ImportError: matplotlib is not installed; the sentence says how to get it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'neada[plots]'") from error
+    num_columns = min(num_columns, num_panels)
+    num_rows = math.ceil(num_panels / num_columns)
+    width, height = panel_size
+    figure = Figure((num_columns * width, num_rows * height + 0.9), layout="constrained")
+    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+    axes = [cell for row in grid for cell in row]
+    for blank in axes[num_panels:]:
+        blank.set_axis_off()
+    return figure, axes[:num_panels]
+
+
+def label_axes(axes: "Axes", title: str, x_label: str = "", y_label: str = "") -> None:
+    """A panel's title, labels and ticks in the sizes of all figures."""
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x_label, fontsize=9)
+    axes.set_ylabel(y_label, fontsize=9)
+    axes.tick_params(labelsize=8, which="both")
+
+
+def shared_legend(
+    figure: "Figure", axes: Sequence["Axes"], num_columns: int = 4, last: Collection[str] = ()
+) -> None:
+    """One legend below all panels, every label once, some of them at the end."""
+    found: dict[str, Artist] = {}
+    for panel in axes:
+        handles, labels = panel.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            found.setdefault(label, handle)
+    found = dict(sorted(found.items(), key=lambda entry: entry[0] in last))
+    if found:
+        num_columns = min(num_columns, len(found))
+        # Two rows have room already.
+        more = max(0, math.ceil(len(found) / num_columns) - 2)
+        figure.set_figheight(figure.get_figheight() + 0.19 * more)
+        figure.legend(
+            list(found.values()),
+            list(found),
+            loc="outside lower center",
+            ncols=num_columns,
+            frameon=False,
+            fontsize=9,
+            handlelength=3.2,  # long enough to show dashes
+        )
+
+
+def add_note(figure: "Figure", text: str) -> None:
+    """Small grey words below the panels, such as what a line and a band are; nothing if empty.
+
+    They stand above the shared legend, if there is one, which has to be there already.
+    """
+    if not text:
+        return
+    size = 8.0
+    lines = textwrap.wrap(text, int(figure.get_figwidth() * 72.0 / (0.52 * size)))
+    figure.set_figheight(figure.get_figheight() + 1.4 * size / 72.0 * len(lines))
+    # A title of the legend: the layout keeps room for nothing else down there.
+    legend = next(iter(figure.legends), None) or figure.legend(
+        [], [], loc="outside lower center", frameon=False
+    )
+    legend.set_title("\n".join(lines))
+    legend.get_title().set(color="0.35", fontsize=size, multialignment="center")
+
+
+# Dark blue and orange differ in lightness too, so the picture survives grey and color blindness.
+_X_COLOR, _Y_COLOR = "#1f3b73", "#e07b00"
+
+
+def history_figure(
+    history: Mapping[str, NDArray[Any]], tol: float | None = None, title: str = "", note: str = ""
+) -> "Figure":
+    """Both norms of a solve against the calls spent, on a logarithmic axis.
+
+    Args:
+        history: The columns "calls", "grad_norm_x" and "grad_norm_y"; with one number per row of
+            a rowwise solve the largest is drawn.
+        tol: Where the tolerance is drawn, if anywhere.
+        title: What stands above it, such as how the solve ended.
+        note: What stands below it in small letters, such as what that means.
+
+    Raises:
+        ImportError: matplotlib is not installed; the sentence says how to get it.
+    """
+    figure, (axes,) = new_figure(1, 1, panel_size=(6.4, 3.1))
+    notes = [note] if note else []
+    for name, label, color, line in (
+        ("grad_norm_x", "x gradient", _X_COLOR, "-"),
+        ("grad_norm_y", "y gradient mapping", _Y_COLOR, "--"),
+    ):
+        norms = np.asarray(history[name], dtype=float)
+        worst = norms if norms.ndim == 1 else norms.max(axis=1)
+        if norms.ndim == 2:
+            notes.append(f"lines: the largest norm of {norms.shape[1]} rows")
+        if (worst < SMALLEST).any():
+            notes.append(f"an exact zero is drawn at {SMALLEST:g}")
+        axes.plot(
+            history["calls"],
+            np.maximum(worst, SMALLEST),
+            line,
+            color=color,
+            label=label,
+            marker="." if len(worst) < 100 else "",
+        )
+    if tol is not None:
+        axes.axhline(tol, color="0.35", linestyle=":", linewidth=1.2, label=f"tolerance {tol:.3g}")
+    axes.set_yscale("log")
+    label_axes(axes, title, "gradient and value calls", "norm")
+    axes.grid(alpha=0.3)
+    shared_legend(figure, [axes])
+    add_note(figure, "; ".join(dict.fromkeys(notes)))
+    return figure
+
+
+def contact_sheet(
+    inputs: NDArray[Any], targets: NDArray[Any], title: str = "", num_columns: int = 12
+) -> "Figure":
+    """The first images of every class, one row per class; for points of the plane, a scatter plot.
+
+    Args:
+        inputs: Images of shape (samples, channels, height, width) with 1 or 3 channels, or points
+            of shape (samples, 2).
+        targets: Their class labels.
+        title: Above the sheet.
+        num_columns: Images per class.
+
+    Raises:
+        ValueError: The inputs are neither.
+        ImportError: matplotlib is not installed; the sentence says how to get it.
+    """
+    if inputs.ndim == 2 and inputs.shape[1] == 2:
+        return _scatter(inputs, targets, title)
+    if inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
+        raise ValueError(
+            "a contact sheet shows images of 1 or 3 channels, or points of the plane; these "
+            f"inputs have shape {tuple(inputs.shape[1:])}"
+        )
+    classes = np.unique(targets)
+    size = 6.6 / num_columns
+    height = max(1.0, len(classes) * size * inputs.shape[2] / inputs.shape[3] + 0.3)
+    figure, (axes,) = new_figure(1, 1, panel_size=(7.2, height - 0.9))
+    axes.imshow(
+        _mosaic(inputs, targets, classes, num_columns), cmap="gray", interpolation="nearest"
+    )
+    step = inputs.shape[2] + 1
+    axes.set_yticks([step * (i + 0.5) for i in range(len(classes))], [str(c) for c in classes])
+    axes.set_xticks([])
+    axes.tick_params(length=0, labelsize=9)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_title(title, fontsize=10)
+    return figure
+
+
+def _mosaic(
+    inputs: NDArray[Any], targets: NDArray[Any], classes: NDArray[Any], num_columns: int
+) -> NDArray[np.float64]:
+    """All images in one, a white line between them; black and white are the data's extremes."""
+    _, channels, height, width = inputs.shape
+    low, high = float(inputs.min()), float(inputs.max())
+    shape = (len(classes) * (height + 1) + 1, num_columns * (width + 1) + 1, channels)
+    sheet = np.ones(shape)
+    for row, label in enumerate(classes):
+        for column, image in enumerate(inputs[targets == label][:num_columns]):
+            top, left = row * (height + 1) + 1, column * (width + 1) + 1
+            shade = (image.transpose(1, 2, 0) - low) / max(high - low, 1e-12)
+            sheet[top : top + height, left : left + width] = shade
+    return sheet[:, :, 0] if channels == 1 else sheet
+
+
+def _scatter(points: NDArray[Any], targets: NDArray[Any], title: str) -> "Figure":
+    figure, (axes,) = new_figure(1, 1, panel_size=(5.0, 4.4))
+    points, targets = points[:_MOST_POINTS], targets[:_MOST_POINTS]
+    for number, label in enumerate(np.unique(targets)):
+        axes.plot(
+            *points[targets == label].T,
+            **{**numbered_style(number), "linestyle": "none"},
+            markersize=3.5,
+            markeredgewidth=0.0,
+            alpha=0.7,
+            label=f"class {label}",
+        )
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.25)
+    label_axes(axes, title)
+    shared_legend(figure, [axes])
+    return figure
