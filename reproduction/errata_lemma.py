@@ -12,7 +12,6 @@ from torch import Tensor
 from neada.optim import AdaptiveSGD
 from neada.steppers import Simultaneous
 from reproduction.experiment import Array, Relation
-from reproduction.sweeps import Family, Rule
 
 __all__ = ["LEMMA", "Erratum", "Rows", "Statement", "curve", "measure"]
 
@@ -75,34 +74,41 @@ def curve(name: str, x: Iterable[float], y: Iterable[float]) -> Rows:
 
 
 _L, _LR_Y, _GAMMA = 2.0, 0.2, 0.999
+_Psi = Literal["adagrad", "adam", "amsgrad"]
 
 
 def _lemma_game(
-    family: Family, ratios: Array, start: tuple[float, float], num_steps: int
+    family: _Psi, ratios: Array, start: tuple[float, float], num_steps: int
 ) -> tuple[Array, Array, Array]:
     """The lemma's game without nesting, one row per ratio: x, y and v^x after every step.
 
     The rules are the paper's own, without eps and bias correction, from v_0 = m_0 = 0.
     """
-    x, y = np.full((len(ratios), 1), start[0]), np.full((len(ratios), 1), start[1])
-    x_rule = Rule(family, _LR_Y / ratios, 0.0, bias_correction=False, gamma=_GAMMA)
-    y_rule = Rule(family, np.full(len(ratios), _LR_Y), 0.0, bias_correction=False, gamma=_GAMMA)
-    square, largest = np.zeros_like(x), np.zeros_like(x)
-    points = [(x, y, square)]
+    x, y = (torch.full((len(ratios), 1), w, dtype=torch.float64) for w in start)
+    lr_x = torch.from_numpy(_LR_Y / ratios)
+    stepper = Simultaneous(
+        AdaptiveSGD([x.requires_grad_()], lr_x, family, gamma=_GAMMA),
+        AdaptiveSGD([y.requires_grad_()], _LR_Y, family, gamma=_GAMMA, maximize=True),
+        rowwise=True,
+    )
+    square, largest = np.zeros(x.shape), np.zeros(x.shape)
+    points = [(x.detach().clone().numpy(), y.detach().clone().numpy(), square)]
     for _ in range(num_steps):
-        grad_x, grad_y = _L * (y - _L * x), _L * x - y
-        x, y = x - x_rule.step(grad_x), y + y_rule.step(grad_y)
+        stepper.step(lambda: -0.5 * (_L * x - y).square().sum(dim=1))
+        assert x.grad is not None
+        grad_sq = x.grad.numpy() ** 2
         if family == "adagrad":
-            square = square + grad_x**2
+            square = square + grad_sq
         else:
-            square = _GAMMA * square + (1.0 - _GAMMA) * grad_x**2
+            square = _GAMMA * square + (1.0 - _GAMMA) * grad_sq
         largest = np.maximum(largest, square)
-        points.append((x, y, largest if family == "amsgrad" else square))
+        v = largest if family == "amsgrad" else square
+        points.append((x.detach().clone().numpy(), y.detach().clone().numpy(), v))
     xs, ys, vs = (np.stack(column)[:, :, 0] for column in zip(*points, strict=True))
     return xs, ys, vs
 
 
-def _factors(family: Family, ratios: Array, v: Array) -> Array:
+def _factors(family: _Psi, ratios: Array, v: Array) -> Array:
     """The factors of the lemma's product for given second moments."""
     kept = 1.0 if family == "adagrad" else 0.1  # 1 - beta
     with np.errstate(divide="ignore"):
@@ -112,7 +118,7 @@ def _factors(family: Family, ratios: Array, v: Array) -> Array:
 
 def _lemma_sign(num_steps: int) -> Rows:
     ratios = np.array([0.5, 0.9]) * _L
-    families: tuple[Family, ...] = ("adam", "amsgrad", "adagrad")
+    families: tuple[_Psi, ...] = ("adam", "amsgrad", "adagrad")
     signed, absolute, equality, literal = [], [], [], []
     rows: Rows = []
     for family in families:
@@ -146,7 +152,7 @@ def _lemma_average(num_steps: int) -> Rows:
     ratios = np.array([0.5, 1.0, 1.5, 2.0]) * _L  # the last two lie in (L, L^2]
     rows: Rows = []
     below, above, crossings = [], [], []
-    families: tuple[Family, ...] = ("adam", "adagrad")
+    families: tuple[_Psi, ...] = ("adam", "adagrad")
     for family in families:
         x, y, _ = _lemma_game(family, ratios, (1.0, 0.01), num_steps)
         counts = np.arange(1, num_steps + 2)[:, None]
