@@ -45,7 +45,6 @@ bench: $(READY)
 	$(BIN)/python benchmarks/startup.py --write
 	$(BIN)/python benchmarks/optimizer_steps.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 --write
-	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/figures_1_and_2.py --write
 	$(BIN)/python benchmarks/batches.py --write
 	$(BIN)/python benchmarks/robust_steps.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write

@@ -21,7 +21,6 @@ SCRIPTS = {
     "estimators": "estimators",
     "optimizer_steps": "one step",
     "batches": "batches",
-    "figures_1_and_2": "Figures 1 and 2",
     "ranks": "several ranks",
     "startup": "start-up",
 }

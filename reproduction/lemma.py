@@ -1,22 +1,26 @@
 """Lemma 1: up to which ratio of learning rates methods without nesting fail, over a grid.
 
 f(x, y) = -y^2/2 + L x y - L^2 x^2/2 for many L, and many ratios r = lr_y / lr_x for each, all as
-rows of one array, with the paper's rules as printed: second moments start at 0, no eps, no bias
-correction. Every row starts at L x - y = 1, equally far from its solutions. GDA has
+rows of one stepper, with the paper's rules as printed (`AdaptiveSGD`): second moments start at 0,
+no eps, no bias correction. Every row starts at L x - y = 1, equally far from its solutions. GDA has
 lr_x = 1/(L^2 + r), because above the lemma's border it also needs lr_x (r - L^2) < 2; the adaptive
-methods have lr_y = 0.2. Costs a few seconds at the paper's scale.
+methods have lr_y = 0.2.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from neada.optim import AdaptiveSGD
 from neada.runs import RunFolder
+from neada.steppers import Simultaneous
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
-from reproduction.sweeps import FAMILIES, Family, Game, Rows, Sweep, play
+from reproduction.play import FAMILIES, Family
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +37,13 @@ PAPER = (
 
 _L_RANGE, _R_RANGE = (0.1, 10.0), (0.003, 300.0)
 _POWER: dict[Family, float] = {"gda": 2.0, "adagrad": 1.0, "adam": 1.0, "amsgrad": 1.0}
+_PSI: dict[Family, Literal["none", "adagrad", "adam", "amsgrad"]] = {
+    "gda": "none",
+    "adagrad": "adagrad",
+    "adam": "adam",
+    "amsgrad": "amsgrad",
+}
+_DIVERGED = 1e12
 # Numbers of L, of r, and of steps.
 _SIZES: dict[Scale, tuple[int, int, int]] = {
     "quick": (13, 51, 1000),
@@ -91,14 +102,9 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
     border = config.strengths ** _POWER[config.family]
     ratio = np.column_stack([np.tile(config.ratios, (config.num_l, 1)), border]).ravel()
     strength = np.repeat(config.strengths, config.num_r + 1)
-    column = strength[:, None]
-    game = Game(lambda x, y: column * (y - column * x), lambda x, y: column * x - y)
-    is_gda = config.family == "gda"
-    lr_x = 1.0 / (strength**2 + ratio) if is_gda else config.lr_y / ratio
-    rows = Rows(1.0 / column, np.zeros_like(column), lr_x, lr_x * ratio)
+    lr_x = 1.0 / (strength**2 + ratio) if config.family == "gda" else config.lr_y / ratio
     steps = np.unique(np.geomspace(1, config.num_steps, config.num_points).astype(np.intp))
-    sweep = Sweep(config.family, nested=False, eps=0.0, bias_correction=False)
-    norms, _ = play(game, rows, sweep, np.concatenate([[0], 2 * steps]), progress)
+    norms = _norms(config.family, strength, lr_x, lr_x * ratio, [0, *steps.tolist()], progress)
     relative = (norms[1:] / norms[0]).reshape(len(steps), config.num_l, config.num_r + 1)
     run.append(
         [
@@ -107,6 +113,36 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
             for one, cells in zip(config.strengths.tolist(), block, strict=True)
         ]
     )
+
+
+def _norms(
+    family: Family, strength: Array, lr_x: Array, lr_y: Array, at: list[int], progress: Progress
+) -> Array:
+    """The norms of the x gradient of every row after some numbers of steps."""
+    couplings = torch.from_numpy(strength)[:, None]
+    x = (1.0 / couplings).requires_grad_()
+    y = torch.zeros_like(couplings).requires_grad_()
+    psi = _PSI[family]
+    stepper = Simultaneous(
+        AdaptiveSGD([x], torch.from_numpy(lr_x), psi),
+        AdaptiveSGD([y], torch.from_numpy(lr_y), psi, maximize=True),
+        rowwise=True,
+    )
+
+    def value() -> Tensor:
+        return (-0.5 * (couplings * x - y).square()).sum(dim=1)
+
+    norms = []
+    diverged = torch.zeros(len(x), dtype=torch.bool)
+    for step in range(at[-1] + 1):
+        norm = torch.as_tensor(stepper.step(value).grad_sq_x).sqrt()
+        if step in at:
+            norms.append(norm.where(~diverged, torch.inf))
+            progress(step / at[-1])
+        if (norm > _DIVERGED).any():
+            diverged |= norm > _DIVERGED
+            stepper.freeze(diverged)
+    return torch.stack(norms).numpy()
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:

@@ -1,32 +1,23 @@
 """Figure 1: the quadratic on which methods without nesting need the right ratio of learning rates.
 
-f(x, y) = -y^2/2 + L x y - L^2 x^2/2 with L = 2. Nested methods are played with both inner loops:
-"released" as in the authors' scripts, "text" as the paper words it. Costs a few seconds at the
-paper's budgets.
+f(x, y) = -y^2/2 + L x y - L^2 x^2/2 with L = 2, the optimizers with torch's defaults. Nested
+methods are run with two stopping rules: that of the authors' scripts and that of the paper's text,
+both evaluated at the current y.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
 
+from neada import problems
 from neada.runs import RunFolder
+from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
 from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, if_complete
-from reproduction.sweeps import (
-    FAMILIES,
-    METHODS,
-    Family,
-    Game,
-    Loop,
-    Setting,
-    Sweep,
-    curves,
-    end_level,
-    method_name,
-    play_ratios,
-)
+from reproduction.play import FAMILIES, METHODS, Rows, curves, end_level, play, write_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,11 +32,19 @@ PAPER = (
     "to a stationary point at every ratio."
 )
 
-_L = 2.0
+Rule = Literal["none", "scripts", "text"]
+_RULES: dict[Rule, str] = {
+    "scripts": "squared y gradient at most 1/(t+1), or t/10 steps, as in the authors' scripts",
+    "text": "y gradient at most 1/(t+1), or t+1 steps, as in the paper's text",
+}
+_STOPPING = {
+    "none": None,
+    "scripts": GradientMapping() | InnerSteps(lambda t: 0.1 * t),
+    "text": GradientMapping(power=2.0) | InnerSteps(),
+}
 _MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
-# Torch's own defaults, which the scripts use on this problem.
-_EPS: dict[Family, float] = {"gda": 0.0, "adagrad": 1e-10, "adam": 1e-8, "amsgrad": 1e-8}
-_START = abs(_L * (0.01 - _L * 1.0))
+_X0, _Y0, _L = 1.0, 0.01, 2.0
+_START = abs(_L * (_Y0 - _L * _X0))
 
 
 @dataclass(frozen=True)
@@ -53,67 +52,72 @@ class Config:
     """One method on all ratios.
 
     Attributes:
-        family: The step rule of both players.
-        nested: Whether y plays an inner loop.
-        loop: Which inner loop; "none" for methods without one.
+        method: Its name in `reproduction.play.METHODS`.
+        rule: The stopping rule; "none" for methods without an inner loop.
         max_calls: The ratios lr_y / lr_x, each with its gradient calls.
         lr_y: The learning rate of y.
         num_points: Points kept of each curve.
     """
 
-    family: Family
-    nested: bool
-    loop: str
+    method: str
+    rule: Rule
     max_calls: tuple[tuple[float, int], ...] = _MAX_CALLS
     lr_y: float = 0.2
     num_points: int = 400
 
     @property
     def label(self) -> str:
-        """The method, and its inner loop where it has one."""
-        name = method_name(self.family, self.nested)
-        return f"{name} {self.loop}" if self.nested else name
+        """The method, and its stopping rule where it has one."""
+        return self.method if self.rule == "none" else f"{self.method} {self.rule}"
 
 
 def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
-    """Eight methods, the nested four with both inner loops: the same at every scale."""
-    found = []
-    for family, nested in METHODS:
-        for loop in ("released", "text") if nested else ("none",):
-            found.append(Config(family, nested, loop))
-    return found
+    """Eight methods, the nested four with both stopping rules; fewer calls at scale quick."""
+    most = 2000 if scale == "quick" else max(calls for _, calls in _MAX_CALLS)
+    max_calls = tuple((ratio, min(calls, most)) for ratio, calls in _MAX_CALLS)
+    return [
+        *(Config(method, "none", max_calls) for method in FAMILIES.values()),
+        *(
+            Config(f"NeAda-{method}", rule, max_calls)
+            for method in FAMILIES.values()
+            for rule in _RULES
+        ),
+    ]
 
 
 def run(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Play all ratios at once."""
-    game = Game(
-        grad_x=lambda x, y: _L * (y - _L * x),
-        grad_y=lambda x, y: _L * x - y,
+    """Run all ratios, one row each."""
+    ratios = torch.tensor([ratio for ratio, _ in config.max_calls], dtype=torch.float64)
+    lr_y = torch.full_like(ratios, config.lr_y)
+    rows = Rows(
+        x=torch.full((len(ratios), 1), _X0, dtype=torch.float64),
+        y=torch.full((len(ratios), 1), _Y0, dtype=torch.float64),
+        lr_x=lr_y / ratios,
+        lr_y=lr_y,
+        max_calls=torch.tensor([calls for _, calls in config.max_calls]),
+        stopping=_STOPPING[config.rule],
     )
-    loop: Loop = "text" if config.loop == "text" else "released"
-    sweep = Sweep(config.family, config.nested, loop, count_scale=0.1, eps=_EPS[config.family])
-    start = (np.array([[1.0]]), np.array([[0.01]]))
-    setting = Setting(config.lr_y, config.num_points)
-    play_ratios(game, start, sweep, config.max_calls, setting, [0], run, progress)
+    fun = problems.make("quadratic").fun
+    calls, norms = play(METHODS[config.method], fun, rows, progress=progress)
+    for row, (ratio, max_calls) in enumerate(config.max_calls):
+        mine = slice(row, row + 1)
+        facts = {"ratio": ratio}
+        write_curves(run, calls[:, mine], norms[:, mine], max_calls, config.num_points, facts)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who diverges, who stays where it was, who converges; and that nesting always helps."""
-    by_method = {(r.config.family, r.config.loop): r for r in records}
-    judge = _Judge(by_method)
-    return [
-        *judge.not_nested(),
-        *judge.nested("released", "the loop of the released scripts"),
-        *judge.nested("text", "the loop as the paper words it"),
-    ]
+    found = _Measured({(r.config.method, r.config.rule): r for r in records})
+    nested = [claim for rule, words in _RULES.items() for claim in found.nested(rule, words)]
+    return [*found.not_nested(), *nested]
 
 
 @dataclass(frozen=True)
-class _Judge:
-    records: dict[tuple[Family, str], Record]
+class _Measured:
+    records: dict[tuple[str, Rule], Record]
 
     def not_nested(self) -> list[Claim]:
-        adaptive: tuple[Family, ...] = ("adam", "amsgrad", "adagrad")
+        adaptive = ("Adam", "AMSGrad", "AdaGrad")
         return [
             Claim(
                 "quadratic/adaptive-diverge",
@@ -136,7 +140,7 @@ class _Judge:
                 "quadratic/gda-diverges",
                 "GDA diverges at r = 1 and 2: smallest growth of |grad_x|",
                 "Figure 1(a, b)",
-                if_complete(min, [self._growth("gda", "none", r) for r in (1.0, 2.0)]),
+                if_complete(min, [self._growth("GDA", "none", r) for r in (1.0, 2.0)]),
                 ">",
                 1e6,
             ),
@@ -144,7 +148,7 @@ class _Judge:
                 "quadratic/gda-constant",
                 "GDA stays where it began at r = L^2 = 4: relative change",
                 "Figure 1(c), Lemma 1",
-                self._change("gda", 4.0),
+                self._change("GDA", 4.0),
                 "<=",
                 1e-9,
             ),
@@ -160,20 +164,20 @@ class _Judge:
                 "quadratic/gda-converges",
                 "GDA converges at r = 8: end / start",
                 "Figure 1(d)",
-                self._level("gda", "none", 8.0),
+                self._level("GDA", "none", 8.0),
                 "<",
                 1e-6,
             ),
         ]
 
-    def nested(self, loop: str, words: str) -> list[Claim]:
+    def nested(self, rule: Rule, words: str) -> list[Claim]:
         found = []
-        for family in FAMILIES:
-            levels = [self._level(family, loop, ratio) for ratio, _ in _MAX_CALLS]
+        for family, name in FAMILIES.items():
+            levels = [self._level(f"NeAda-{name}", rule, ratio) for ratio, _ in _MAX_CALLS]
             found.append(
                 Claim(
-                    f"quadratic/{loop}/neada-{family}",
-                    f"{method_name(family, True)} trends to a stationary point for every r "
+                    f"quadratic/{rule}/neada-{family}",
+                    f"NeAda-{name} trends to a stationary point for every r "
                     f"({words}): largest end / start over r",
                     "Figure 1",
                     if_complete(max, levels),
@@ -184,16 +188,16 @@ class _Judge:
             )
         return found
 
-    def _level(self, family: Family, loop: str, ratio: float) -> float | None:
-        record = self.records.get((family, loop))
+    def _level(self, method: str, rule: Rule, ratio: float) -> float | None:
+        record = self.records.get((method, rule))
         return None if record is None else float(end_level(record, ratio)[0]) / _START
 
-    def _growth(self, family: Family, loop: str, ratio: float) -> float | None:
-        record = self.records.get((family, loop))
+    def _growth(self, method: str, rule: Rule, ratio: float) -> float | None:
+        record = self.records.get((method, rule))
         return None if record is None else float(curves(record, ratio)[1][-1, 0]) / _START
 
-    def _change(self, family: Family, ratio: float) -> float | None:
-        record = self.records.get((family, "none"))
+    def _change(self, method: str, ratio: float) -> float | None:
+        record = self.records.get((method, "none"))
         if record is None:
             return None
         return float(np.abs(curves(record, ratio)[1] / _START - 1.0).max())
@@ -206,17 +210,17 @@ def _listed(levels: Sequence[float | None]) -> str:
 
 
 def figure(records: Sequence[Record]) -> "Figure":
-    """One panel per ratio; a second row for the other inner loop."""
+    """One panel per ratio; a second row for the other stopping rule."""
     panels = [
         figures.Panel(
             f"r = {ratio:g}, {words}",
             [
-                figures.Curve(method_name(r.config.family, r.config.nested), *curves(r, ratio))
+                figures.Curve(r.config.method, *curves(r, ratio))
                 for r in records
-                if r.config.loop in ("none", loop)
+                if r.config.rule in ("none", rule)
             ],
         )
-        for loop, words in (("released", "scripts' loop"), ("text", "paper's text"))
+        for rule, words in (("scripts", "scripts' rule"), ("text", "paper's text"))
         for ratio, _ in _MAX_CALLS
     ]
     return figures.curves_figure(
@@ -224,6 +228,6 @@ def figure(records: Sequence[Record]) -> "Figure":
         num_columns=4,
         y_label="|grad_x f|",
         panel_size=(2.6, 2.6),
-        note="r = lr_y / lr_x; nested methods (NeAda) are drawn with the inner loop of the "
-        "released scripts in the upper row, with that of the paper's text in the lower one",
+        note="r = lr_y / lr_x; nested methods (NeAda) have the stopping rule of the authors' "
+        "scripts in the upper row, that of the paper's text in the lower one",
     )

@@ -45,7 +45,6 @@ def test_counts_of_calls_are_the_known_ones(tmp_path: Path) -> None:
         ("attacks_race", ["--quick"]),
         ("batches", ["--quick"]),
         ("estimators", ["--quick"]),
-        ("figures_1_and_2", ["--share", "0.001", "--seeds", "1"]),
         ("optimizer_steps", ["--rounds", "1"]),
         ("ranks", ["--quick"]),
         ("robust_race", ["--quick"]),

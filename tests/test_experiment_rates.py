@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from torch.optim.optimizer import Optimizer
 
-from neada import NeAda, optim
-from neada.inner import InnerOptions
 from neada.runs import RunFolder
-from neada.sets import Box
-from neada.stopping import InnerSteps
-from reproduction import deterministic_rate, rates, stochastic_rate, sublinear
+from reproduction import deterministic_rate, rates, stochastic_rate
 from reproduction.experiment import Claim, Record
+from reproduction.inner_solvers import SOLVERS
 
 
 def played(module: Any, config: Any, folder: Path) -> Record:
@@ -143,111 +138,45 @@ def test_a_line_search_pays_for_its_values(tmp_path: Path) -> None:
     assert 0 < last["values"] < last["calls"]
 
 
-# The stochastic solvers, against the stepper of the library.
-
-SOLVERS: dict[str, tuple[Callable[[torch.Tensor, Box], Optimizer], str]] = {
-    "AdaGrad averaged, lr 0.1": (
-        lambda y, box: optim.GeneralizedAdaGrad(
-            [y], 0.1, average=1.0, maximize=True, rowwise=True, constraint=box
-        ),
-        "nothing",
-    ),
-    "AdaGrad carried": (
-        lambda y, box: optim.GeneralizedAdaGrad([y], maximize=True, rowwise=True, constraint=box),
-        "everything",
-    ),
-    "AdaGrad alpha 3/4": (
-        lambda y, box: optim.GeneralizedAdaGrad(
-            [y], alpha=0.75, maximize=True, rowwise=True, constraint=box
-        ),
-        "nothing",
-    ),
-    "AdaGrad alpha 1, lr 1/4": (
-        lambda y, box: optim.GeneralizedAdaGrad(
-            [y], 0.25, alpha=1.0, maximize=True, rowwise=True, constraint=box
-        ),
-        "nothing",
-    ),
-    "coin betting": (
-        lambda y, box: optim.CoinBetting(
-            [y], average=1.0, maximize=True, rowwise=True, constraint=box
-        ),
-        "nothing",
-    ),
-    "FreeRexMomentum": (
-        lambda y, box: optim.FreeRex(
-            [y], momentum=True, average=0.0, maximize=True, rowwise=True, constraint=box
-        ),
-        "nothing",
-    ),
-    "DoG": (
-        lambda y, box: optim.DoG(
-            [y], r_eps=1e-2, average=8.0, maximize=True, rowwise=True, constraint=box
-        ),
-        "step",
-    ),
-}
+# The stochastic solvers.
 
 
-@pytest.mark.parametrize("radius", [100.0, 0.6])
-@pytest.mark.parametrize("name", SOLVERS)
-def test_a_row_is_a_run_of_the_stepper(
-    name: str, radius: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    num_rows, num_outer = 3, 12
-    monkeypatch.setattr(sublinear, "Y_RADIUS", radius)
-    steps = sublinear.trajectory(
-        sublinear.SOLVERS[name](),
-        lambda t: t + 1,
-        lambda t: 1.0,
-        num_rows,
-        np.random.default_rng(3),
-    )
-    found = [next(steps) for _ in range(num_outer)]
-
-    noise = np.random.default_rng(3)
-    per_step = [
-        [*noise.standard_normal((t + 1, num_rows)), noise.standard_normal(num_rows)]
-        for t in range(num_outer)
-    ]
-    stream = iter([torch.from_numpy(row)[:, None] for rows in per_step for row in rows])
-    x = torch.ones(num_rows, 1, dtype=torch.float64, requires_grad=True)
-    y = torch.zeros(num_rows, 1, dtype=torch.float64, requires_grad=True)
-    make, keep = SOLVERS[name]
-    stepper = NeAda(
-        optim.GeneralizedAdaGrad([x], rowwise=True),
-        make(y, Box(-radius, radius)),
-        InnerSteps(),
-        inner=InnerOptions(keep=keep),  # type: ignore[arg-type]
-        rowwise=True,
-    )
-    seen: list[tuple[np.ndarray, np.ndarray]] = []
-    stepper.x_optimizer.register_step_pre_hook(
-        lambda *_: seen.append((x.detach().numpy()[:, 0].copy(), y.detach().numpy()[:, 0].copy()))
-    )
-
-    def closure() -> torch.Tensor:
-        disturbance = next(stream)
-        value = (1.0 + x * x) ** -0.05 - 0.5 * (y - x) ** 2 + disturbance * (x + y)
-        return value[:, 0]
-
-    for _ in range(num_outer):
-        stepper.step(closure)
-    for t, ((num_inner, grad_sq_x, y_error_sq), (at_x, at_y)) in enumerate(
-        zip(found, seen, strict=True)
-    ):
-        gradient = -0.1 * at_x * (1.0 + at_x**2) ** -1.05 + at_y - at_x
-        assert num_inner == t + 1
-        assert_allclose(grad_sq_x, gradient**2, rtol=1e-8, atol=1e-12)
-        best = np.clip(at_x, -radius, radius)
-        assert_allclose(y_error_sq, (at_y - best) ** 2, rtol=1e-8, atol=1e-12)
+def test_the_runs_are_algorithm_3(tmp_path: Path) -> None:
+    """Averaged AdaGrad with t + 1 steps and batches of t + 1, by hand."""
+    num_seeds, num_outer = 3, 12
+    seeds = tuple(range(num_seeds))
+    config = stochastic_rate.Config("AdaGrad averaged", "t+1", "t+1", num_outer, seeds)
+    rows = played(stochastic_rate, config, tmp_path).rows
+    draws = np.stack([np.random.default_rng(seed).standard_normal((200, 2)) for seed in seeds], 1)
+    stream = iter(draws)
+    x, y, v_x = np.ones(num_seeds), np.zeros(num_seeds), np.ones(num_seeds)
+    x_sum, y_sum, found = np.zeros(num_seeds), np.zeros(num_seeds), {}
+    for t in range(num_outer):
+        v_y, mean = np.ones(num_seeds), y
+        for k in range(1, t + 2):
+            slope = x - y + next(stream)[:, 1]
+            v_y = v_y + slope**2
+            y = np.clip(y + slope / np.sqrt(v_y), -100.0, 100.0)
+            mean = mean + 2.0 / (k + 1.0) * (y - mean)
+        y = mean
+        gradient = -0.1 * x * (1.0 + x * x) ** -1.05 + y - x
+        x_sum, y_sum = x_sum + gradient**2, y_sum + (y - x) ** 2
+        gradient = gradient + next(stream)[:, 0] / np.sqrt(t + 1.0)
+        v_x = v_x + gradient**2
+        x = x - gradient / np.sqrt(v_x)
+        found[t + 1] = np.sqrt(x_sum / (t + 1)).mean() + np.sqrt((y_sum / (t + 1)).mean())
+    for row in rows:
+        assert row["error"] == pytest.approx(found[row["t"]], rel=1e-8)
 
 
 def test_sgd_with_the_modulus_is_the_mean_of_what_it_saw() -> None:
-    noise = np.random.default_rng(0).standard_normal((50, 4))
-    target = np.arange(4.0)
-    found = sublinear.SOLVERS["SGD 1/(mu k)"]().maximize(np.zeros(4), target, noise)
-    assert_allclose(found, target + noise.mean(axis=0), rtol=1e-12)
+    samples = torch.randn(50, 4, 1, generator=torch.Generator().manual_seed(0)).double()
+    y = torch.zeros(4, 1, dtype=torch.float64)
+    optimizer = SOLVERS["SGD 1/(mu k)"].make(y, 100.0)
+    for sample in samples:
+        y.grad = sample - y
+        optimizer.step()
+    torch.testing.assert_close(y, samples.mean(dim=0), rtol=0.0, atol=1e-13)
 
 
 # The stochastic run.
