@@ -27,13 +27,18 @@ def claim(measured: float | None, relation: str, expected: float | tuple[float, 
         (math.nan, ">", 1.0, "fails"),
         (math.nan, "between", (0.0, 1.0), "fails"),
         (math.inf, ">", 1.0, "holds"),
-        (None, ">", 1.0, "not run"),
+        (None, ">", 1.0, "not tested"),
     ],
 )
 def test_the_verdict_follows_from_the_number(
     measured: float | None, relation: str, expected: float, verdict: str
 ) -> None:
     assert claim(measured, relation, expected).verdict == verdict
+
+
+def test_a_number_that_allows_no_conclusion_is_not_tested() -> None:
+    untested = dataclasses.replace(claim(2.0, ">", 1.0), untested="too few calls")
+    assert untested.verdict == "not tested"
 
 
 def test_a_claim_cannot_be_changed() -> None:
