@@ -129,7 +129,7 @@ def spread(values: list[float]) -> list[float]:
 def verdicts(records: Records) -> str:
     """How many claims of each experiment hold, which do not, and how long it took."""
     lines = [
-        "| experiment | holds | fails | not run | minutes | which do not hold |",
+        "| experiment | holds | fails | not tested | minutes | which do not hold |",
         "|---|---|---|---|---|---|",
     ]
     total = [0, 0, 0, 0.0]
@@ -139,12 +139,12 @@ def verdicts(records: Records) -> str:
             continue
         by_verdict = {
             verdict: [key for key, claim in claims.items() if claim["verdict"] == verdict]
-            for verdict in ("holds", "fails", "not run")
+            for verdict in ("holds", "fails", "not tested")
         }
         counts = [*map(len, by_verdict.values()), record.numbers["seconds"] / 60]
         total = [a + b for a, b in zip(total, counts, strict=True)]
         others = [
-            f"`{key.split('/', 1)[1]}`" for key in (*by_verdict["fails"], *by_verdict["not run"])
+            f"`{key.split('/', 1)[1]}`" for key in (*by_verdict["fails"], *by_verdict["not tested"])
         ]
         lines.append(f"| `{name}` | {numbers_of(counts)} | {', '.join(others)} |")
     return "\n".join([*lines, f"| all | {numbers_of(total)} | |", ""])

@@ -66,12 +66,13 @@ Array = NDArray[np.float64]
 Seeds = Sequence[int] | None
 """The seeds of random experiments; None for those of the scale."""
 Relation = Literal["<=", ">=", "<", ">", "between"]
-Verdict = Literal["holds", "fails", "not run"]
+Verdict = Literal["holds", "fails", "not tested"]
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
-        "fewer gradient calls, seeds and problems than the other scales, and 8x8 digits in place "
-        "of MNIST: about two minutes for everything on two cores. It shows that every part works; "
-        "a verdict can change with longer runs and more seeds."
+        "fewer gradient calls, seeds and problems than the other scales (a quarter of the paper's "
+        "calls for Figures 1 and 2), and 8x8 digits in place of MNIST: about three minutes for "
+        "everything on two cores. It shows that every part works; a result can change with longer "
+        "runs and more seeds."
     ),
     "standard": (
         "the paper's gradient calls for Figures 1 to 3 and a fiftieth of them for Figure 4 "
@@ -101,6 +102,7 @@ class Claim:
         expected: The number to compare with; a pair (low, high) for "between".
         seeds: How many seeds the measurement rests on; 1 where nothing is random.
         note: What else was seen, for the reader.
+        untested: Why the number allows no conclusion, such as too few calls; empty if it does.
 
     Example:
         >>> Claim("demo", "the slope", "Theorem 2", -0.46, "between", (-0.6, -0.4)).verdict
@@ -115,12 +117,13 @@ class Claim:
     expected: float | tuple[float, float]
     seeds: int = 1
     note: str = ""
+    untested: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """Whether the measurement agrees; a NaN agrees with nothing."""
-        if self.measured is None:
-            return "not run"
+        if self.measured is None or self.untested:
+            return "not tested"
         if isinstance(self.expected, tuple):
             low, high = self.expected
             return "holds" if low <= self.measured <= high else "fails"

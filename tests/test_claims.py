@@ -22,7 +22,7 @@ from reproduction.experiment import Claim
         (math.nan, ">", 1.0, "fails"),
         (math.nan, "between", (0.0, 1.0), "fails"),
         (math.inf, ">", 1.0, "holds"),
-        (None, ">", 1.0, "not run"),
+        (None, ">", 1.0, "not tested"),
     ],
 )
 def test_the_verdict_follows_from_the_number(
@@ -30,3 +30,8 @@ def test_the_verdict_follows_from_the_number(
 ) -> None:
     claim = Claim("id", "a sentence", "Figure 1", measured, relation, expected)  # type: ignore[arg-type]
     assert claim.verdict == verdict
+
+
+def test_a_number_that_allows_no_conclusion_is_not_tested() -> None:
+    untested = Claim("id", "a sentence", "Figure 1", 2.0, ">", 1.0, untested="too few calls")
+    assert untested.verdict == "not tested"

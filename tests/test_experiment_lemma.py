@@ -65,6 +65,8 @@ def test_a_cell_is_one_run_of_algorithm_1(family: str, tmp_path: Path) -> None:
             assert len(rows) == len(record.rows) // 3, i
             for row in rows:
                 norm, found = expected[row["steps"]], row["relative"][j]
+                if max(expected[: row["steps"]], default=0.0) > 1e12:
+                    norm = math.inf  # rows that have diverged are frozen
                 assert found == pytest.approx(norm, rel=1e-8, abs=1e-13)
 
 

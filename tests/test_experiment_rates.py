@@ -218,7 +218,7 @@ def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[
     found = deterministic_rate.claims(deterministic_records)
     assert named(found, "gd-1-l").verdict == named(found, "lr-0.1").verdict == "holds"
     assert named(found, "lr-spread").verdict == named(found, "hard-enough").verdict == "holds"
-    assert named(found, "polyak").verdict == "not run"
+    assert named(found, "polyak").verdict == "not tested"
     slow = [
         Record(r.config, [{**row, "error": row["calls"] ** -0.3} for row in r.rows])
         for r in deterministic_records
@@ -252,7 +252,7 @@ def stochastic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]
 
 def test_every_stochastic_case_is_judged(stochastic_records: list[Record]) -> None:
     found = stochastic_rate.claims(stochastic_records)
-    assert all(claim.verdict != "not run" and claim.seeds == 24 for claim in found)
+    assert all(claim.verdict != "not tested" and claim.seeds == 24 for claim in found)
     for name in ("sgd", "fixed-steps", "alpha-1-small-lr", "carried-0.1"):
         assert named(found, name).verdict == "holds"
 

@@ -47,7 +47,7 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
     experiment = experiments.make(name)
     claims = experiment.claims(found)
     assert claims
-    assert all(claim.verdict in ("holds", "fails") for claim in claims)
+    assert all(claim.measured is not None for claim in claims)
     figure = experiment.figure(found)
     for axes in figure.axes:
         named = [line for line in axes.lines if not line.get_label().startswith("_")]
@@ -63,7 +63,7 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
 def test_without_runs_every_claim_is_not_run(name: str) -> None:
     claims = experiments.make(name).claims([])
     assert claims
-    assert {claim.verdict for claim in claims} == {"not run"}
+    assert {claim.verdict for claim in claims} == {"not tested"}
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)

@@ -21,7 +21,7 @@ MEASURED = {"warm": 0.5, "steep": 3.0, "missing": None}
 
 
 def section(folder: Path, words: str) -> Section:
-    """A claim that holds, one that fails and one that was not run, with these words everywhere."""
+    """A claim that holds, one that fails and one without a number, with these words."""
     figure = folder / "figure.svg"
     figure.write_text(SVG, encoding="utf-8")
     return Section(

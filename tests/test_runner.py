@@ -262,7 +262,7 @@ def test_strict_makes_the_verdicts_the_exit_code(
     monkeypatch.setattr(module, "configs", lambda scale, seeds=None: only_gda)
     arguments = ["quadratic", "--out", str(tmp_path / "out"), "--jobs", "1"]
     assert main(arguments) == 0
-    assert "not run" in capsys.readouterr().out
+    assert "not tested" in capsys.readouterr().out
     assert main([*arguments, "--strict"]) == 1
 
 

@@ -169,7 +169,7 @@ def measured_text(claim: Claim) -> str:
 
 
 def summary(claims: Sequence[Claim]) -> str:
-    """How many claims hold, fail, and were not run.
+    """How many claims hold, fail, and were not tested.
 
     Example:
         >>> summary([Claim("a", "", "", 1.0, "<", 2.0)])
@@ -179,8 +179,8 @@ def summary(claims: Sequence[Claim]) -> str:
     parts = [f"{count['holds']} of {len(claims)} claims hold"]
     if count["fails"]:
         parts.append(f"{count['fails']} fail{'s' if count['fails'] == 1 else ''}")
-    if count["not run"]:
-        parts.append(f"{count['not run']} not run")
+    if count["not tested"]:
+        parts.append(f"{count['not tested']} not tested")
     return ", ".join(parts)
 
 
@@ -188,9 +188,9 @@ def verdict_table(sections: Sequence[Section]) -> str:
     """One line per claim: verdict, name, measured and expected value."""
     claims = [claim for section in sections for claim in section.claims]
     width = min(_WIDTH, max((len(claim.id) for claim in claims), default=10))
-    lines = [f"{'verdict':8} {'claim':{width}} {'measured':>10}  expected"]
+    lines = [f"{'verdict':10} {'claim':{width}} {'measured':>10}  expected"]
     lines += [
-        f"{claim.verdict:8} {claim.id:{width}} {measured_text(claim):>10}  {claim.expectation}"
+        f"{claim.verdict:10} {claim.id:{width}} {measured_text(claim):>10}  {claim.expectation}"
         for claim in claims
     ]
     return "\n".join([*lines, "", summary(claims)])

@@ -15,7 +15,7 @@ from reproduction.report.markup import Markup, element, join, raw_element
 
 __all__ = ["page"]
 
-_VERDICTS = {"fails": ("✗", "fail"), "not run": ("○", "not run"), "holds": ("✓", "hold")}
+_VERDICTS = {"fails": ("✗", "fail"), "not tested": ("○", "not tested"), "holds": ("✓", "hold")}
 """In the order of a section: a sign, and the word for several claims."""
 _UNKNOWN = "Why is not known; what was measured is below."
 
@@ -187,7 +187,8 @@ def _claims_table(claims: Sequence[Claim], in_full: bool = False) -> Markup:
         name = element("code", claim.id)
         if not in_full:
             name = element("a", name, href=_anchor(claim.id))
-        note = f" · {claim.note}" if claim.note else None
+        remarks = [text for text in (claim.note, claim.untested) if text]
+        note = f" · {'; '.join(remarks)}" if remarks else None
         attributes = {"id": claim.id, "data_verdict": claim.verdict} if in_full else {}
         rows.append(
             element(

@@ -78,7 +78,7 @@ def check_number(
         wanted += "" if most == math.inf else f" and at most {most:g}"
     elif below != math.inf:
         wanted += f" and less than {below:g}"
-    elif number == math.inf:
+    elif isinstance(number, float) and number == math.inf:
         wanted += " and finite"
     noun = "a whole number" if whole else "a number"
     raise ValueError(f"{name} must be {noun} {wanted}, got {shown(number)}")
