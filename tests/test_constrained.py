@@ -1,6 +1,7 @@
 """Minimization under constraints: Hock-Schittkowski problems, statuses, the Lagrangian."""
 
 import importlib.util
+import io
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -436,6 +437,26 @@ def test_a_lagrangian_in_a_stochastic_loop(name: str) -> None:
     last, mean = np.array(points[-1]), np.mean(points[-100:], 0)
     np.testing.assert_allclose(mean, [0.5, 0.5, 2.0, -1.0], atol=0.15)
     np.testing.assert_allclose(last, [0.5, 0.5, 2.0, -1.0], atol=0.35)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_loop_with_a_lagrangian_resumes_bit_for_bit(name: str) -> None:
+    whole, resumed = Loop(MAKE[name]), Loop(MAKE[name])
+    for count in range(20):
+        whole.step(count)
+    saved = io.BytesIO()
+    torch.save([whole.weight, whole.lagrangian.state_dict(), whole.stepper.state_dict()], saved)
+    saved.seek(0)
+    weight, multipliers, state = torch.load(saved, weights_only=True)
+    resumed.weight.data.copy_(weight)
+    resumed.lagrangian.load_state_dict(multipliers)
+    resumed.stepper.load_state_dict(state)
+    for count in range(20, 40):
+        whole.step(count)
+        resumed.step(count)
+    assert torch.equal(resumed.weight, whole.weight)
+    for key, multiplier in whole.lagrangian.state_dict().items():
+        assert torch.equal(resumed.lagrangian.state_dict()[key], multiplier)
 
 
 @pytest.mark.parametrize(

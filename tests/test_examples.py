@@ -2,9 +2,6 @@
 
 import importlib.util
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,21 +12,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import neada
+from launch import TORCHRUN, run_python
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-
-
-def run_on_two_ranks(script: Path, steps: int, launcher: Iterable[str] = TORCHRUN) -> str:
-    result = subprocess.run(
-        [sys.executable, *launcher, str(script), "--steps", str(steps)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def check_accuracies(printed: str) -> None:
@@ -46,7 +31,7 @@ def test_replicated_and_sharded_models_are_trained(tmp_path: Path) -> None:
         "import ddp, fsdp; ddp.main(); fsdp.main()",
         encoding="utf-8",
     )
-    replicated, sharded = run_on_two_ranks(script, 30).splitlines()
+    replicated, sharded = run_python([*TORCHRUN, str(script), "--steps", "30"]).splitlines()
     check_accuracies(replicated)
     first, last = float(sharded.split()[-3]), float(sharded.split()[-1])
     assert last < 0.9 * first
@@ -85,7 +70,7 @@ def trained_on_two_ranks(name: str, folder: Path, launcher: Iterable[str]) -> li
     script.write_text(
         KEEPING.format(name=name, examples=str(EXAMPLES), folder=str(folder)), encoding="utf-8"
     )
-    check_accuracies(run_on_two_ranks(script, STEPS, launcher))
+    check_accuracies(run_python([*launcher, str(script), "--steps", str(STEPS)]))
     return [torch.load(folder / rank) for rank in ("0", "1")]
 
 

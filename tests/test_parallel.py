@@ -1,17 +1,15 @@
 """What two ranks agree on; one process is left alone."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from launch import on_two_ranks
 from neada import parallel, robust
 
 
@@ -53,21 +51,13 @@ def kept(rows: slice) -> Tensor:
     return found
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
-    found = found_by(rank)
-    found["kept"] = kept(slice(4 * rank, 4 * rank + 4)).tolist()
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-    dist.barrier()
-    dist.destroy_process_group()
+def work(rank: int, folder: Path) -> dict[str, Any]:
+    return {**found_by(rank), "kept": kept(slice(4 * rank, 4 * rank + 4)).tolist()}
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, args=(str(folder),), nprocs=2)
-    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    return on_two_ranks(work, tmp_path_factory.mktemp("ranks"))
 
 
 def test_one_process_is_left_alone() -> None:

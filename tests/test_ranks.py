@@ -1,8 +1,6 @@
 """Two ranks with half of a batch each match one process with the joint batch, or fail alike."""
 
-import datetime
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import neada
+from launch import on_two_ranks
 from neada import optim, robust
 from neada.stopping import GradientMapping, InnerSteps
 
@@ -207,15 +204,7 @@ class Spoil(nn.Module):
         return outputs
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        f"file://{folder}/meeting",
-        rank=rank,
-        world_size=2,
-        timeout=datetime.timedelta(minutes=10),
-    )
+def work(rank: int, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for game, kind in CASES:
         found[f"{game}/{kind}"] = play(game, kind, rank)
@@ -229,16 +218,12 @@ def work(rank: int, folder: str) -> None:
         optim.Backtracking(wrapped(network(), "fsdp, freed").parameters())
     except TypeError as error:
         found["sharded"] = str(error)
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-    dist.barrier()
-    dist.destroy_process_group()
+    return found
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(work, (str(folder),), nprocs=2)
-    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
+    return on_two_ranks(work, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize(("game", "kind"), CASES)

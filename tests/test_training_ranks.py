@@ -1,8 +1,6 @@
 """Training on two ranks: equal to one process, resumed exactly, and with skipped batches."""
 
 import dataclasses
-import datetime
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
+from launch import on_two_ranks
 from neada.training import TrainConfig, train
 from tests import test_training_skips as skips
 from tests.test_training_resume import BASE, KINDS, data, interrupting_after, model, outcome
@@ -33,15 +31,10 @@ def network(kind: str) -> nn.Module:
     return plain if kind in EQUAL else model()
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    timeout = datetime.timedelta(minutes=10)
-    dist.init_process_group(
-        "gloo", f"file://{folder}/meeting", rank=rank, world_size=2, timeout=timeout
-    )
-    found = {}
+def work(rank: int, folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"folder": str(folder)}
     for kind in RESUMED:
-        where = Path(folder) / kind
+        where = folder / kind
 
         def run(name: str, kind: str = kind, where: Path = where, **options: Any) -> dict[str, Any]:
             given = {"model": network(kind), "data": data(40), **options}
@@ -60,22 +53,15 @@ def work(rank: int, folder: str) -> None:
         asked = dataclasses.replace(skips.BASE, **skips.KINDS[kind])
         given: dict[str, Any] = {"data": skips.data(), "model": skips.Undefined()}
         found[f"{kind}, skipped"] = outcome(train(asked, **given))
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    return found
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ranks")
-
-
-@pytest.fixture(scope="module")
-def found(folder: Path) -> dict[str, Any]:
-    mp.spawn(work, (str(folder),), nprocs=2)
-    first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1))
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    first, second = on_two_ranks(work, tmp_path_factory.mktemp("ranks"))
     assert first == second
-    assert {each["status"] for each in first.values()} == {"FINISHED"}
+    statuses = {each["status"] for name, each in first.items() if name != "folder"}
+    assert statuses == {"FINISHED"}
     return first
 
 
@@ -96,11 +82,9 @@ def test_a_signal_to_one_rank_stops_both_and_resume_is_exact(
 
 
 @pytest.mark.parametrize("kind", EQUAL)
-def test_one_process_resumes_a_run_of_two_ranks(
-    found: dict[str, Any], folder: Path, kind: str
-) -> None:
+def test_one_process_resumes_a_run_of_two_ranks(found: dict[str, Any], kind: str) -> None:
     given = {"model": network(kind), "data": data(40)}
-    result = train(config(kind), folder / kind / "one", resume=True, **given)
+    result = train(config(kind), Path(found["folder"]) / kind / "one", resume=True, **given)
     assert result.status.name == "FINISHED"
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from launch import TORCHRUN, run_python
 from neada.cli import main
 from neada.data import Dataset
 from neada.runs import RunFolder, locked
@@ -438,18 +439,10 @@ sys.exit(main(sys.argv[1:]))
 def test_torchrun_restarts_a_killed_rank_and_the_run_resumes(tmp_path: Path) -> None:
     line = "train --data synthetic --epochs 3 --max-calls 100000 --batch-size 1000 --quiet"
     line += " --eval-samples 100 --warm-start memory --checkpoint-seconds 1e-9 --out"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launch += ["--nproc-per-node", "2", "--max-restarts", "1"]
     script = tmp_path / "killed_once.py"
     script.write_text(KILLED_ONCE)
     for name, program in (("whole", ["-m", "neada"]), ("killed", [str(script)])):
-        subprocess.run(
-            [*launch, *program, *line.split(), name],
-            cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=True,
-            capture_output=True,
-        )
+        run_python([*TORCHRUN, "--max-restarts=1", *program, *line.split(), name], tmp_path)
     rows = [
         [{**row, "seconds": 0.0} for row in RunFolder(tmp_path / name).rows()]
         for name in ("whole", "killed")
