@@ -18,7 +18,7 @@ def digits(kind: str = "robust") -> tuple[nn.Module, Tensor, Tensor]:
     """A network for digits and 200 test images: trained plainly, or with FGSM examples."""
     found = data.load("digits", seed=0)
     inputs, targets = found.splits["train"]
-    model = models.make("small-cnn", tuple(inputs.shape[1:]), 10, seed=0)
+    model = models.make("mlp", tuple(inputs.shape[1:]), 10, seed=0, hidden=(64,))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(0)
     for _ in range(60):
