@@ -48,7 +48,6 @@ def message(capsys: pytest.CaptureFixture[str]) -> str:
         (["train", "--gamma", "\x1b[31m\n\n" + 9999 * "x"], "--gamma"),
         (["attack", "run"], "run"),
         (["attack", "run", "--attack"], "--attack"),
-        (["data", "digits", "--sheet", "x.jpg"], "--sheet"),
     ],
     ids=lambda part: str(part)[:40],
 )

@@ -106,8 +106,6 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: train(TrainConfig(data="synthetic", device="gpu")), ValueError, "device"),
     (lambda: TrainConfig(strength=2.0), ValueError, "strength"),
     (lambda: train(CONFIG, resume=True), ValueError, "folder"),
-    (lambda: train(CONFIG, "a\0b"), ValueError, "folder"),
-    (lambda: train(CONFIG, 3), TypeError, "folder"),
     (lambda: training.open_run("nowhere"), ValueError, "nowhere"),
 ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """A classifier and a regressor that are trained on adversarially perturbed inputs."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from neada import robust
 from neada.checks import check_choice
-from neada.estimators.base import Array, Module, NetworkClassifier, NetworkEstimator
+from neada.estimators.base import Array, NetworkClassifier, NetworkEstimator
 from neada.robust.adversarial import Norm
 from neada.robust.losses import Loss
 
@@ -23,15 +23,16 @@ __all__ = ["RobustClassifier", "RobustRegressor"]
 _ADVERSARY = robust.Adversary(start="kept", max_steps=5)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Perturbed(NetworkEstimator):
     """The objective and the certificate of the classifier and the regressor."""
 
-    objective: Literal["wrm", "adversarial"]
-    gamma: float
-    eps: float
-    norm: Norm
+    objective: Literal["wrm", "adversarial"] = "wrm"
+    gamma: float = 1.0
+    eps: float = 0.1
+    norm: Norm = "linf"
 
-    _loss: Loss
+    _loss: ClassVar[Loss]
 
     def _fit_perturbed(self, rows: Array, targets: Tensor, num_outputs: int) -> Self:
         check_choice("objective", self.objective, ("wrm", "adversarial"))
@@ -118,37 +119,6 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
 
     _loss = staticmethod(cross_entropy)
 
-    def __init__(
-        self,
-        module: Module = "linear",
-        *,
-        hidden: Sequence[int] = (64,),
-        objective: Literal["wrm", "adversarial"] = "wrm",
-        gamma: float = 1.0,
-        eps: float = 0.1,
-        norm: Norm = "linf",
-        standardize: bool = True,
-        lr: float = 0.03,
-        batch_size: int | None = None,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.objective = objective
-        self.gamma = gamma
-        self.eps = eps
-        self.norm = norm
-        self.standardize = standardize
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
-
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Train a new network.
 
@@ -191,6 +161,7 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
         return self._certified(inputs, self._numbers(y), rho, gamma)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RobustRegressor(RegressorMixin, _Perturbed):
     r"""A regressor that is trained on adversarially perturbed inputs.
 
@@ -235,38 +206,8 @@ class RobustRegressor(RegressorMixin, _Perturbed):
         True
     """
 
+    gamma: float = 4.0
     _loss = staticmethod(mse_loss)
-
-    def __init__(
-        self,
-        module: Module = "linear",
-        *,
-        hidden: Sequence[int] = (64,),
-        objective: Literal["wrm", "adversarial"] = "wrm",
-        gamma: float = 4.0,
-        eps: float = 0.1,
-        norm: Norm = "linf",
-        standardize: bool = True,
-        lr: float = 0.03,
-        batch_size: int | None = None,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.objective = objective
-        self.gamma = gamma
-        self.eps = eps
-        self.norm = norm
-        self.standardize = standardize
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Train a new network.

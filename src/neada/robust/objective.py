@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
-from neada.checks import check_origin, check_pair
+from neada.checks import check_origin
 from neada.inner import Counted, Counters, backward
 from neada.optim.base import PlayerOptimizer
 from neada.robust.adversary import Adversary, inner_model
@@ -62,7 +62,7 @@ class InputObjective(Counted, ABC):
         self._module = parallel.unwrapped(model)
         self.loss_function = loss
         self.adversary = adversary
-        self.bounds = None if bounds is None else Box(*check_pair("bounds", bounds))
+        self.bounds = None if bounds is None else Box(*bounds)
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.generator: torch.Generator | None = None
         self.inner = adversary.inner_loop()

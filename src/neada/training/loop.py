@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from neada import devices, parallel
-from neada.checks import check_path
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
@@ -96,7 +95,7 @@ def train(
     """
     if folder is None and (resume or tensorboard):
         raise ValueError("resume and tensorboard require a run folder")
-    folder = None if folder is None else check_path("folder", folder)
+    folder = None if folder is None else Path(folder)
     writer = _summary_writer() if tensorboard else None
     device = devices.choose(config.device)
     with parallel.process_group(device), _threads(config.threads), contextlib.ExitStack() as held:
