@@ -130,10 +130,6 @@ def y_sgd(**options: Any) -> torch.optim.Optimizer:
 
 
 FLAGS: dict[str, Callable[[Any], Any]] = {
-    "maximize of a search": lambda flag: neada.optim.parameter_free_sgd(
-        lambda: X.sum(), [X], 10, maximize=flag
-    ),
-    "safe": lambda flag: neada.optim.Backtracking([X], safe=flag),
     "rowwise": lambda flag: neada.TiAda([X], [Y], rowwise=flag),
     "amsgrad": lambda flag: neada.TiAdaAdam([X], [Y], amsgrad=flag),
     "deterministic": lambda flag: neada.NeAda(sgd(), y_sgd(maximize=True), deterministic=flag),
