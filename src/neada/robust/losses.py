@@ -39,11 +39,6 @@ def unreduced(loss: Loss) -> Loss:
 
     A module with that attribute is copied, not changed; a function with that keyword is bound.
     """
-    if not callable(loss):
-        raise TypeError(
-            f"loss must be a function of (outputs, targets), not {type(loss).__name__}: pass "
-            "torch.nn.functional.cross_entropy, for example"
-        )
     if isinstance(loss, nn.Module):
         if hasattr(loss, "reduction"):
             loss = copy.copy(loss)
@@ -76,16 +71,11 @@ def sample_losses(losses: object, num_samples: int) -> Tensor:
 
 def take_rows(data: Any, rows: Tensor) -> Any:
     """Return some rows of a tensor, or of every tensor in a list, tuple or dictionary."""
-    if isinstance(data, Tensor):
-        return data[rows]
     if isinstance(data, Mapping):
         return {name: take_rows(part, rows) for name, part in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, str):
+    if isinstance(data, list | tuple):
         return [take_rows(part, rows) for part in data]
-    raise TypeError(
-        f"targets of type {type(data).__name__} cannot be indexed by sample: use a tensor (or a "
-        "list or dictionary of tensors), or per_sample=False"
-    )
+    return data[rows]
 
 
 def check_model(model: object) -> None:
@@ -124,8 +114,6 @@ def checked_ids(name: str, ids: object, num_samples: int, size: int | None = Non
         num_samples: The number of samples in the batch.
         size: Ids are below this number; None for no limit.
     """
-    if ids is None:
-        raise TypeError(f"{name} must be given: one integer for each sample")
     found = torch.as_tensor(ids)
     if found.shape != (num_samples,) or not tensors.is_whole(found):
         raise ValueError(
