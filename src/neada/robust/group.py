@@ -34,7 +34,6 @@ from neada.stopping import StoppingRule
 __all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
 
 
-_MAX_STEPS = 100
 _SMALLEST_WEIGHT = 1e-30  # below it the divergence goes on in a straight line: its slope is finite
 
 
@@ -86,6 +85,7 @@ class GroupDRO(Counted):
             maximum, for None with a step that adapts; and for "chi2" `AdGD`.
         stopping: When y is good enough for a batch; by default a squared gradient mapping of at
             most 1/(t+1), or t+1 steps.
+        inner: Options of the inner loop over the weights.
 
     Attributes:
         weights: The tensor y.
@@ -114,6 +114,7 @@ class GroupDRO(Counted):
         adjustment: float = 0.0,
         y_optimizer: Callable[[Sequence[Tensor]], Optimizer] | None = None,
         stopping: StoppingRule | None = None,
+        inner: InnerOptions = InnerOptions(max_steps=100),  # noqa: B008 (frozen)
     ) -> None:
         check_model(model)
         check_number("num_groups", num_groups, above=1, strict=False, whole=True)
@@ -154,6 +155,7 @@ class GroupDRO(Counted):
                 "neada.constrain it"
             )
         self.stopping = stopping
+        self.inner = inner
         self._stepper: NeAda | Simultaneous | None = None
         self._loop: InnerLoop | None = None  # that of the stepper
         self._loaded: dict[str, Any] | None = None  # the state of the loop before there is one
@@ -293,8 +295,9 @@ class GroupDRO(Counted):
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
                 known = self._inner_state()
-                inner = InnerOptions(max_steps=_MAX_STEPS)
-                self._stepper = NeAda(x_optimizer, self.y_optimizer, self.stopping, inner=inner)
+                self._stepper = NeAda(
+                    x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
+                )
                 self._loop = self._stepper.inner
                 if known is not None:
                     self._loop.load_state_dict(known)

@@ -72,7 +72,7 @@ def train(
         model: A network to train in place, instead of ``config.model``.
         data: A data set, instead of ``config.data``.
         progress: True shows a progress bar on a terminal and in a notebook (the extra `cli`), and
-            elsewhere writes a line to stderr every 30 seconds; a function is called after every
+            elsewhere writes to stderr every 30 seconds; a function is called after every
             step.
         checkpoint_seconds: The time between checkpoints.
         tensorboard: Also write the metrics for TensorBoard (the extra `tensorboard`).
