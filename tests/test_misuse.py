@@ -136,7 +136,6 @@ FLAGS: dict[str, Callable[[Any], Any]] = {
     "stochastic": lambda flag: neada.make_stepper("auto", neada.Players([X], [Y], stochastic=flag)),
     "per_sample": lambda flag: sets.L2Ball(1.0, per_sample=flag),
     "per_sample of an objective": lambda flag: wrm(per_sample=flag),
-    "shuffle": lambda flag: data.Batches(INPUTS, TARGETS, 2, shuffle=flag),
     "download": lambda flag: data.load("synthetic", download=flag),
     "progress": lambda flag: neada.minimize(lambda x: x @ x, [1.0], progress=flag),
 }

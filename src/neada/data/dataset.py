@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +20,6 @@ class DataError(ValueError):
 @dataclass(frozen=True, repr=False, eq=False)
 class Dataset:
     """Inputs and class labels, split into parts; immutable and checked.
-
-    NumPy arrays are accepted and copied.
 
     Attributes:
         name: The name that it was loaded with.
@@ -64,9 +61,6 @@ class Dataset:
     groups_test: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name, given in list(vars(self).items()):
-            if isinstance(given, np.ndarray):
-                object.__setattr__(self, name, _as_tensor(given))
         if (self.inputs_held_out is None) != (self.targets_held_out is None):
             raise DataError(f"{self.name}: give both held-out inputs and held-out labels")
         for part, (inputs, targets) in self.splits.items():
@@ -146,12 +140,6 @@ class Dataset:
             f"Dataset({self.name!r}: {counts}, inputs {self.input_shape}{bounds}, "
             f"{self.num_classes} classes{groups})"
         )
-
-
-def _as_tensor(array: "np.ndarray[Any, Any]") -> Tensor:
-    """A copy of an array; whole numbers, which are labels or group ids, as int64."""
-    dtype = np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")
-    return torch.from_numpy(array.astype(dtype))
 
 
 def file_checksum(path: Path) -> str:
