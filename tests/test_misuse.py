@@ -70,7 +70,6 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: wrm(start="kept").perturb(INPUTS, TARGETS), TypeError, "ids"),
     (lambda: wrm(start="kept").perturb(INPUTS, TARGETS, ids=IDS > 1), ValueError, "ids"),
     # Objects of the wrong kind.
-    (lambda: wrm(bounds="x"), TypeError, "bounds"),
     (lambda: wrm().loss(INPUTS), TypeError, "perturb"),
     (lambda: neada.constrain(sgd(), "ball"), TypeError, "set"),
     (lambda: neada.constrain("sgd", sets.L2Ball(1.0)), TypeError, "optimizer"),

@@ -46,6 +46,7 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[float, str], None]]:
     except ImportError as error:
         raise ImportError("a progress bar requires tqdm: pip install 'neada[cli]'") from error
     options: dict[str, Any] = {"bar_format": _LAYOUT, "file": sys.stderr, "dynamic_ncols": True}
+    options["miniters"] = 0  # the words change also while the completed part does not
     if not can_be_seen():
         options |= {"mininterval": _LOG_SECONDS, "delay": _LOG_SECONDS}
     with tqdm(total=1.0, **options) as bar:

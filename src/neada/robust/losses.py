@@ -114,6 +114,8 @@ def checked_ids(name: str, ids: object, num_samples: int, size: int | None = Non
         num_samples: The number of samples in the batch.
         size: Ids are below this number; None for no limit.
     """
+    if ids is None:
+        raise TypeError(f"{name} must be given: one integer for each sample")
     found = torch.as_tensor(ids)
     if found.shape != (num_samples,) or not tensors.is_whole(found):
         raise ValueError(
