@@ -205,12 +205,6 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
             raise ValueError(f"y has one class only, {self.classes_.tolist()[0]!r}")
         return rows, torch.as_tensor(numbers, dtype=torch.int64)
 
-    def _numbers(self, y: ArrayLike) -> Tensor:
-        """Return the indices of labels in `classes_`."""
-        encoder = LabelEncoder()
-        encoder.classes_ = self.classes_
-        return torch.as_tensor(encoder.transform(y), dtype=torch.int64)
-
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
         """The logits; for two classes those of the second minus those of the first.
 

@@ -1,5 +1,6 @@
 """A classifier and a regressor that are trained on adversarially perturbed inputs."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
@@ -51,9 +53,36 @@ class _Perturbed(NetworkEstimator):
             self.module_, self._loss, self.eps, self.norm, adversary=_ADVERSARY
         )
 
-    def _certified(
-        self, inputs: Tensor, targets: Tensor, rho: float, gamma: float | None
+    @abstractmethod
+    def _encoded(self, y: ArrayLike, like: Tensor) -> Tensor:
+        """Return targets as the loss compares them with outputs for such inputs."""
+
+    def certificate(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        *,
+        rho: float,
+        gamma: float | None = None,
     ) -> robust.Certificate:
+        """Bound the mean loss under every shift of these data; for "wrm" only.
+
+        See `neada.robust.certificate`. The bound holds for the given samples; that of a regressor
+        is in units of `target_scale_` squared. It is certified for "linear" and, with
+        cross-entropy, for "mlp" and similar networks. It is an estimate for other networks.
+
+        Args:
+            X: One sample per row.
+            y: Their labels or targets.
+            rho: The size of the shift: the mean squared distance that samples may be moved, in
+                standardized units when `standardize` is on.
+            gamma: The certificate's own price, if that of the training is too small.
+
+        Raises:
+            ValueError: The objective is "adversarial", or gamma is too small for a bound.
+        """
+        inputs = self._inputs(X)
+        targets = self._encoded(y, inputs)
         if len(inputs) != len(targets):
             raise ValueError(f"there are {len(inputs)} rows in X but {len(targets)} targets")
         if self.objective != "wrm":
@@ -133,32 +162,10 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
         rows, targets = self._checked_classes(X, y)
         return self._fit_perturbed(rows, targets, len(self.classes_))
 
-    def certificate(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        *,
-        rho: float,
-        gamma: float | None = None,
-    ) -> robust.Certificate:
-        """Bound the mean cross-entropy under every shift of these data; for "wrm" only.
-
-        See `neada.robust.certificate`. The bound holds for the given samples. It is certified for
-        "linear", "mlp" and similar networks, and an estimate for other networks.
-
-        Args:
-            X: One sample per row.
-            y: Their labels.
-            rho: The size of the shift: the mean squared distance that samples may be moved, in
-                standardized units when `standardize` is on.
-            gamma: The certificate's own price, if that of the training is too small.
-
-        Raises:
-            ValueError: the objective is "adversarial", or gamma is too small for a bound (the
-                message says what is large enough).
-        """
-        inputs = self._inputs(X)
-        return self._certified(inputs, self._numbers(y), rho, gamma)
+    def _encoded(self, y: ArrayLike, like: Tensor) -> Tensor:
+        encoder = LabelEncoder()
+        encoder.classes_ = self.classes_
+        return torch.as_tensor(encoder.transform(y), dtype=torch.int64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -234,32 +241,8 @@ class RobustRegressor(RegressorMixin, _Perturbed):
         outputs: Array = self._outputs(X).squeeze(1).numpy(force=True)
         return outputs * self.target_scale_ + self.target_mean_
 
-    def certificate(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        *,
-        rho: float,
-        gamma: float | None = None,
-    ) -> robust.Certificate:
-        """Bound the mean squared error under every shift of these data; for "wrm" only.
-
-        The bound is in units of `target_scale_` squared. It is "certified" for a linear network
-        and an estimate for others; see `neada.robust.certificate`.
-
-        Args:
-            X: One sample per row.
-            y: Their targets.
-            rho: As for `RobustClassifier.certificate`.
-            gamma: As for `RobustClassifier.certificate`.
-
-        Raises:
-            ValueError: the objective is "adversarial", or gamma is too small for a bound (the
-                message says what is large enough).
-        """
-        inputs = self._inputs(X)
-        numbers = column_or_1d(y).astype(np.float64)
-        return self._certified(inputs, self._column(numbers, inputs.numpy().dtype), rho, gamma)
+    def _encoded(self, y: ArrayLike, like: Tensor) -> Tensor:
+        return self._column(column_or_1d(y).astype(np.float64), like.numpy().dtype)
 
     def _column(self, numbers: Array, dtype: Any) -> Tensor:
         """Targets in the network's units."""

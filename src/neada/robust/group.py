@@ -21,7 +21,6 @@ from neada.robust.losses import (
     check_model,
     check_x_optimizer,
     checked_ids,
-    described,
     sample_losses,
     unreduced,
 )
@@ -159,16 +158,6 @@ class GroupDRO(Counted):
         self._stepper: NeAda | Simultaneous | None = None
         self._loop: InnerLoop | None = None  # that of the stepper
         self._loaded: dict[str, Any] | None = None  # the state of the loop before there is one
-
-    def __repr__(self) -> str:
-        weights = [round(weight, 4) for weight in self.weights.tolist()]
-        parts = {
-            "num_groups": self.num_groups,
-            "regularizer": self.regularizer,
-            "strength": None if self.regularizer is None else self.strength,
-            "weights": weights if len(weights) <= 8 else None,  # one line
-        }
-        return described(self, self.model, self.loss_function, parts)
 
     def group_losses(self, inputs: Tensor, targets: Any, groups: Tensor) -> Tensor:
         """The groups' losses in a batch, with the graph of the model.

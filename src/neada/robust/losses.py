@@ -24,7 +24,6 @@ __all__ = [
     "checked_ids",
     "checked_inputs",
     "checked_norm",
-    "described",
     "sample_losses",
     "take_rows",
     "unreduced",
@@ -169,17 +168,3 @@ def checked_norm(loss: float, params: Sequence[Tensor], sharded: bool) -> float:
     if not math.isfinite(norm_sq):
         tensors.raise_non_finite(grads)
     return float(norm_sq)
-
-
-def described(owner: object, model: nn.Module, loss: Loss, parts: Mapping[str, object]) -> str:
-    """Return an objective in one line.
-
-    Args:
-        owner: The objective.
-        model: Its network, of which the class is shown.
-        loss: Its loss, of which the name is shown.
-        parts: What else is shown, by name; None is left out.
-    """
-    loss_name = getattr(loss, "__name__", None) or type(loss).__name__
-    shown = [f"{name}={part!r}" for name, part in parts.items() if part is not None]
-    return f"{type(owner).__name__}({', '.join([type(model).__name__, loss_name, *shown])})"

@@ -23,7 +23,6 @@ from neada.robust.losses import (
     checked_ids,
     checked_inputs,
     checked_norm,
-    described,
     sample_losses,
     unreduced,
 )
@@ -43,8 +42,6 @@ class InputObjective(Counted, ABC):
     (`_region`), and the loss that x minimizes (`_x_losses`).
     """
 
-    _shown: ClassVar[tuple[str, ...]]
-    """The attributes that define the problem, for `repr`."""
     _gap: Callable[[Tensor, Tensor, Set], Tensor] | None = None
     """What the rule is evaluated on per sample, from y, its gradient and its region, where it is
     not the squared gradient mapping."""
@@ -69,11 +66,6 @@ class InputObjective(Counted, ABC):
         self._sample_loss = unreduced(loss)
         self._kept: Tensor | None = None  # perturbations by sample id
         self._x_optimizer: Optimizer | None = None  # the one that has been checked
-
-    def __repr__(self) -> str:
-        own = {name: getattr(self, name) for name in self._shown}
-        rest = {"bounds": self.bounds, "stopping": str(self.inner.stopping)}
-        return described(self, self.model, self.loss_function, {**own, **rest})
 
     # What the objectives differ in.
 

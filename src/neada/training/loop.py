@@ -262,7 +262,6 @@ class _Training:
             show: Called with the part that is done and a description during evaluations.
             checkpoint_seconds: The time between checkpoints.
         """
-        first_part, began = self._part(), time.perf_counter()
         batches = self.batches.endless()
         try:
             if self.folder is not None and not self.resumed:
@@ -314,10 +313,8 @@ class _Training:
                     self._skip(error)
                     continue
                 self._keep([float(getattr(info, name)) for name in METRICS])
-                part = self._part()
-                pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
                 counts = (self.game.calls, self.game.x_steps, info.loss, info.inner_steps)
-                progress(Progress(part, *counts, self.accuracy, seconds_left=pace * (1.0 - part)))
+                progress(Progress(self._part(), *counts, self.accuracy))
         except FloatingPointError as error:
             words = f"after {self.game.calls} gradient calls: {error}"
             return self._result(TrainStatus.NON_FINITE, words)
