@@ -1,7 +1,7 @@
 """A data set in memory, and how samples are split into its parts."""
 
 import hashlib
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,13 +77,11 @@ class Dataset:
     def _check_part(
         self, what: str, inputs: Tensor, targets: Tensor, groups: Tensor | None
     ) -> None:
-        if inputs.dim() == 0 or inputs.numel() == 0:
-            raise DataError(f"{what} has no inputs")
         shape = tuple(inputs.shape[1:])
-        if not inputs.is_floating_point() or shape != self.input_shape:
+        if inputs.numel() == 0 or not inputs.is_floating_point() or shape != self.input_shape:
             raise DataError(
                 f"{what} must have inputs of a floating dtype and of shape {self.input_shape}, got "
-                f"{inputs.dtype} of shape {shape}"
+                f"{len(inputs)} of {inputs.dtype} and shape {shape}"
             )
         if targets.dtype != torch.int64 or targets.shape != (len(inputs),):
             raise DataError(
@@ -97,11 +95,10 @@ class Dataset:
                 f"{self.num_classes - 1}"
             )
         low, high = (float(number) for number in inputs.aminmax())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise DataError(f"{what} has inputs that are NaN or Inf")
-        if self.bounds is not None and not self.bounds[0] <= low <= high <= self.bounds[1]:
+        least, most = self.bounds or (-sys.float_info.max, sys.float_info.max)
+        if not least <= low <= high <= most:  # also if one is NaN
             raise DataError(
-                f"{what} has inputs in [{low:g}, {high:g}], outside the bounds {self.bounds}"
+                f"{what} has inputs in [{low:g}, {high:g}], outside of [{least:g}, {most:g}]"
             )
         if groups is not None and (
             groups.dtype != torch.int64 or groups.shape != targets.shape or int(groups.min()) < 0
