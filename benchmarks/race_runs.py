@@ -289,9 +289,11 @@ def new_loop(task: Task, make: Make, seed: int, dataset: data.Dataset) -> Loop:
 
 
 def batches_of(task: Task, dataset: data.Dataset, seed: int) -> Iterator[tuple[Tensor, ...]]:
-    return data.Batches(
-        dataset.inputs_train, dataset.targets_train, task.batch_size, seed=seed, drop_last=True
+    """Full batches only."""
+    batches = data.Batches(
+        dataset.inputs_train, dataset.targets_train, task.batch_size, seed=seed
     ).endless()
+    return (batch for batch in batches if len(batch[0]) == task.batch_size)
 
 
 def timed(loop: Loop, batch: tuple[Tensor, ...]) -> float:
@@ -306,7 +308,7 @@ def evaluate(
     """Accuracies on held-out samples."""
     part = dataset.splits.get("held-out", dataset.splits["test"])
     inputs, targets = (tensor[: task.eval_samples] for tensor in part)
-    batches = data.Batches(inputs, targets, 250, shuffle=False)
+    batches = list(zip(inputs.split(250), targets.split(250), strict=True))
     accuracy = functools.partial(attacks.robust_accuracy, model, eps=task.eps)
     plain = accuracy(batches, "fgsm")
     clipped = accuracy(batches, "fgsm", bounds=dataset.bounds)

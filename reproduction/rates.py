@@ -129,7 +129,6 @@ def tail_game(name: str) -> Problem:
         fun=curved if name == "curved" else quadratic,
         x0=torch.tensor(start, dtype=torch.float64),
         y0=torch.zeros(matrix.shape[1], dtype=torch.float64),
-        description="a long tail in x, y follows a linear image of x",
         strong_concavity=MODULUS,
         best_response=lambda x: (x @ matrix).detach(),
         phi=phi,

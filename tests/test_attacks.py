@@ -314,7 +314,7 @@ def test_what_makes_no_sense_is_refused(attack, changes, kind, sentence) -> None
         ([], "fgsm", {}, ValueError, "samples"),
         ([(SOME_X, SOME_X)], "fgsm", {}, ValueError, "class"),
         ([(SOME_X, SOME_Y)], "cw", {}, ValueError, "attack"),
-        ([(SOME_X, SOME_Y)], "fgsm", {"num_steps": 3}, ValueError, "num_steps"),
+        ([(SOME_X, SOME_Y)], "fgsm", {"num_steps": 3}, TypeError, "num_steps"),
         ([(SOME_X, SOME_Y)], "fgsm", {"norm": "l7"}, ValueError, "norm"),
     ],
 )

@@ -175,5 +175,5 @@ def test_square_alone_can_give_masked_gradients_away() -> None:
 )
 def test_what_makes_no_sense_is_refused(attack, options, sentence) -> None:
     model, x, y = digits()
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         robust_accuracy(model, [(x, y)], attack, 0.01, **options)

@@ -22,11 +22,10 @@ def orders(batches: Batches, num_batches: int) -> list[list[int]]:
     size=st.integers(1, 40),
     batch_size=st.integers(1, 45),
     seed=st.integers(0, 2**40),
-    shuffle=st.booleans(),
 )
-def test_an_epoch_has_every_sample_once(size, batch_size, seed, shuffle) -> None:
+def test_an_epoch_has_every_sample_once(size, batch_size, seed) -> None:
     x = torch.arange(2.0 * size).reshape(size, 2)
-    batches = Batches(x, 3 * torch.arange(size), batch_size, seed=seed, shuffle=shuffle)
+    batches = Batches(x, 3 * torch.arange(size), batch_size, seed=seed)
     for epoch in range(2):
         assert batches.epoch == epoch
         found = list(batches)
@@ -36,7 +35,6 @@ def test_an_epoch_has_every_sample_once(size, batch_size, seed, shuffle) -> None
             assert torch.equal(inputs, x[ids]) and torch.equal(targets, 3 * ids)
         ids = torch.cat([ids for _, _, ids in found])
         assert ids.sort().values.tolist() == list(range(size))
-        assert shuffle or ids.tolist() == list(range(size))
 
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
@@ -64,9 +62,9 @@ def test_the_orders_of_a_seed_and_an_epoch_are_those_of_numpy() -> None:
         assert orders(batches, 1) == [expected.tolist()]
 
 
-@given(done=st.integers(0, 17), drop_last=st.booleans())
-def test_it_goes_on_from_any_batch(done, drop_last) -> None:
-    options = {"seed": 3, "drop_last": drop_last}
+@given(done=st.integers(0, 17))
+def test_it_goes_on_from_any_batch(done) -> None:
+    options = {"seed": 3}
     expected = orders(Batches(INPUTS, TARGETS, 5, **options), 20)
     stopped = Batches(INPUTS, TARGETS, 5, **options)
     assert orders(stopped, done) == expected[:done]
@@ -84,11 +82,10 @@ def test_a_position_saved_while_a_batch_is_used_is_the_next() -> None:
     assert positions == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize(("drop_last", "sizes"), [(False, [5, 3]), (True, [5])])
-def test_a_loop_runs_to_the_end_of_its_epoch(drop_last, sizes) -> None:
-    batches = Batches(INPUTS, TARGETS, 5, seed=0, drop_last=drop_last)
+def test_a_loop_runs_to_the_end_of_its_epoch() -> None:
+    batches = Batches(INPUTS, TARGETS, 5, seed=0)
     batches.seek(2, 3)
-    assert [len(ids) for _, _, ids in batches] == sizes
+    assert [len(ids) for _, _, ids in batches] == [5, 3]
     assert (batches.epoch, batches.batch) == (3, 0)
     for _ in batches:
         break
@@ -117,10 +114,9 @@ def test_extra_tensors_come_along() -> None:
         assert torch.equal(group, groups[ids]) and torch.equal(weight, weights[ids])
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_batches_are_copies(shuffle) -> None:
+def test_batches_are_copies() -> None:
     x, y = INPUTS.clone(), TARGETS.clone()
-    batches = Batches(x, y, 23, seed=0, shuffle=shuffle)
+    batches = Batches(x, y, 23, seed=0)
     before = orders(batches, 1)
     batches.seek(0)
     for inputs, targets, ids in batches:
@@ -135,7 +131,6 @@ def test_batches_are_copies(shuffle) -> None:
     [
         ({"batch_size": 0}, "batch_size"),
         ({"seed": -1}, "seed"),
-        ({"batch_size": 24, "drop_last": True}, "drop_last"),
         ({"targets": TARGETS[:5]}, "rows"),
         ({"inputs": INPUTS[:0], "targets": TARGETS[:0]}, "rows"),
     ],
@@ -152,8 +147,6 @@ def test_bad_arguments_raise(changes, keyword) -> None:
     [
         {"seed": 1},
         {"batch_size": 6},
-        {"shuffle": False},
-        {"drop_last": True},
         {"inputs": INPUTS[1:]},
     ],
 )

@@ -180,10 +180,10 @@ def test_attack_measures_what_training_did(
     assert facts["clean"] == last["test_clean"] and facts["num_samples"] == 4000
     for eps in ("0.3", "0.5"):
         assert facts["attacked"]["fgsm"][eps] == last[f"test_{eps}"]
-    small = ["attack", str(trained), "--eps", "0.1", "--norm", "l2", "--samples", "50"]
-    assert main([*small, "--attack", "fgsm", "ensemble", "--steps", "5"]) == 0
+    small = ["attack", str(trained), "--eps", "0.1", "--norm", "l2", "--samples", "20"]
+    assert main([*small, "--attack", "fgsm", "ensemble"]) == 0
     printed = capsys.readouterr().out
-    assert "50 samples (test), l2" in printed and printed.count("\n") == 4
+    assert "20 samples (test), l2" in printed and printed.count("\n") == 4
 
 
 def test_certify_bounds_the_loss(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,20 +236,13 @@ def test_data_and_devices_that_do_not_fit_are_an_error(
     assert word in errors and "Traceback" not in errors
 
 
-def test_data_are_described_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
-    pytest.importorskip("matplotlib")
-    assert main(["data", "digits", "--json", "--sheet", str(tmp_path / "sheet.png")]) == 0
+    assert main(["data", "digits", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["parts"] == {"train": 1438, "test": 359} and facts["shape"] == [1, 8, 8]
     assert sum(facts["train_per_class"]) == 1438 and len(facts["checksums"]["inputs"]) == 64
-    from matplotlib.image import imread
-
-    sheet = imread(tmp_path / "sheet.png")
-    shades = np.unique(sheet[..., 0].round(2))
-    assert sheet.shape[0] > 500 and len(shades) > 10
-    assert main(["data", "synthetic", "--sheet", str(tmp_path / "points.png")]) == 0
+    assert main(["data", "synthetic"]) == 0
     assert "10000 train, 4000 test" in capsys.readouterr().out
-    assert (tmp_path / "points.png").stat().st_size > 10_000
     assert main(["data"]) == 0
     assert "digits" in capsys.readouterr().out.splitlines()

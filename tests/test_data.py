@@ -247,7 +247,7 @@ INPUTS, TARGETS = torch.rand(4, 2), torch.tensor([0, 1, 0, 1])
     [
         ({"inputs_test": torch.rand(4, 3)}, "test"),
         ({"inputs_train": torch.zeros(4, 2).long()}, "floating"),
-        ({"inputs_train": INPUTS * math.nan}, "NaN"),
+        ({"inputs_train": INPUTS * math.nan}, "nan"),
         ({"inputs_train": INPUTS + 2.0}, "outside"),
         ({"targets_test": torch.tensor([0, 1, 2, 1])}, "labels"),
         ({"targets_train": TARGETS[:3]}, "int64"),

@@ -27,7 +27,6 @@ BAD: dict[str, list[dict[str, object]]] = {
     "kt": [{"bound": math.inf}, {"wealth": 0}],
     "cocob": [{"alpha": 0.0}, {"scale0": 0.0}],
     "coin": [{"bound": -1.0}],
-    "freerex-momentum": [{"momentum": 0.9}],
     "dog": [{"lr": 0.0}, {"r_eps": 0.0}],
     "strongly-convex-sgd": [{"lr": 0.0}, {"strong_convexity": 0.0}],
     "spg": [{"lr": 0.0}, {"first_move": 1.0, "lr": 1.0}],

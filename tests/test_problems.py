@@ -213,7 +213,7 @@ def test_the_declared_solution_is_stationary_and_a_point_beside_it_is_not(name):
     "one", [L2Ball(0.5, torch.ones(3).double()), L1Ball(0.5), Simplex(2.0), Box(-0.5, 0.2), None]
 )
 def test_row_sets_hold_every_row_in_the_set_of_one(one):
-    problem = Problem("", lambda x, y: x.sum(-1), normal(0, 3), normal(0, 3), "", one, one)
+    problem = Problem("", lambda x, y: x.sum(-1), normal(0, 3), normal(0, 3), one, one)
     rows = problem.row_sets()[1]
     batch = 2.0 * normal(1, 5, 3)
     if one is None:
@@ -226,7 +226,7 @@ def test_row_sets_hold_every_row_in_the_set_of_one(one):
 
 def test_a_set_without_a_version_per_row_raises():
     half = HalfSpace(torch.ones(2).double(), 1.0)
-    flat = Problem("flat", lambda x, y: x.sum(-1), normal(0, 2), normal(0, 2), "", y_set=half)
+    flat = Problem("flat", lambda x, y: x.sum(-1), normal(0, 2), normal(0, 2), y_set=half)
     with pytest.raises(ValueError, match="version"):
         flat.row_sets()
 

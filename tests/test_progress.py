@@ -11,7 +11,6 @@ import pytest
 import neada
 from neada import progress
 from neada.cli import main
-from neada.progress import progress_bar
 from neada.training import TrainConfig, train
 
 CONFIG = TrainConfig(data="synthetic", max_calls=20, eval_eps=(0.3,))
@@ -54,21 +53,6 @@ def test_where_nobody_looks_there_is_nothing(
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_terminal_there_is_a_line_every_30_seconds(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    times = iter([0.0, 1.0, 29.9, 30.5, 31.0, 60.4, 60.5, 200.0])
-    with progress_bar(clock=lambda: next(times)) as show:
-        for number in range(1, 8):
-            show(number / 10, f"step {number}")
-    lines = capsys.readouterr().err.splitlines()
-    assert ["step 3" in lines[0], "step 6" in lines[1], "step 7" in lines[2]] == 3 * [True]
-    assert len(lines) == 3 and "60%" in lines[1]
-    with progress_bar(wanted=False, clock=lambda: 100.0 * len(lines)) as show:
-        show(0.5, "half")
-    assert capsys.readouterr().err == ""
-
-
 def test_long_commands_write_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,8 +66,7 @@ def test_long_commands_write_lines(
     }
     for keyword, command in commands.items():
         assert main(command) == 0
-        lines = capsys.readouterr().err.splitlines()
-        assert [line for line in lines if keyword in line], keyword
+        assert keyword in capsys.readouterr().err
     assert main([*train, "--out", run, "--overwrite", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 

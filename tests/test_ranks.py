@@ -117,9 +117,7 @@ GAMES: dict[str, Any] = {
     "TRADES": of_objective(lambda m: WithoutNoise(m, cross_entropy, 0.3)),
     "adversarial": of_objective(lambda m: robust.AdversarialTraining(m, cross_entropy, 0.3)),
     "group, kl": of_objective(lambda m: robust.GroupDRO(m, cross_entropy, 3)),
-    "group, chi2": of_objective(
-        lambda m: robust.GroupDRO(m, cross_entropy, 3, regularizer="chi2", estimate="unbiased")
-    ),
+    "group, chi2": of_objective(lambda m: robust.GroupDRO(m, cross_entropy, 3, regularizer="chi2")),
     "group, none": of_objective(lambda m: robust.GroupDRO(m, cross_entropy, 3, regularizer=None)),
     "NeAda": of_stepper(
         lambda m, shift: neada.NeAda(sgd(m), optim.AdGD([shift], maximize=True), TIGHT)

@@ -203,8 +203,6 @@ def test_targets_in_lists_and_dictionaries_follow_too() -> None:
     plain = wrm(model, **options).perturb(inputs, targets)
     assert torch.equal(found.inputs, plain.inputs)
     assert found.samples_y < 9 * found.calls_y
-    with pytest.raises(TypeError, match="targets"):
-        wrm(model, lambda outputs, given: outputs[:, 0], **options).perturb(inputs, object())
 
 
 @pytest.mark.parametrize(

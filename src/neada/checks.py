@@ -1,13 +1,10 @@
 """Checks of arguments, with uniform error messages."""
 
-import contextlib
 import difflib
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -15,9 +12,6 @@ __all__ = [
     "check_flags",
     "check_number",
     "check_origin",
-    "check_pair",
-    "check_path",
-    "environment_number",
     "nearest",
     "not_one_of",
     "printable",
@@ -125,52 +119,6 @@ def nearest(given: object, choices: Iterable[object]) -> str | None:
     names = [choice for choice in choices if isinstance(choice, str)]
     near = difflib.get_close_matches(given, names, 1) if isinstance(given, str) else []
     return near[0] if near else None
-
-
-def check_pair(name: str, pair: Any) -> tuple[Any, Any]:
-    """Return both parts of a pair (low, high).
-
-    Raises:
-        TypeError: It is not a pair.
-    """
-    with contextlib.suppress(TypeError, ValueError):
-        low, high = pair
-        if not isinstance(pair, str):
-            return low, high
-    raise TypeError(f"{name} must be a pair (low, high), got {shown(pair)}")
-
-
-def environment_number(name: str, default: int) -> int:
-    """Return an integer from the environment.
-
-    Raises:
-        ValueError: The variable is set to something else.
-    """
-    text = os.environ.get(name, str(default))
-    if not text.isdecimal() or len(text) > 9:
-        given = printable(repr(text), 80)
-        raise ValueError(f"the environment variable {name} must be a whole number, got {given}")
-    return int(text)
-
-
-def check_path(name: str, path: object) -> Path:
-    """Return an argument as a path.
-
-    Args:
-        name: The name of the argument.
-        path: The value received.
-
-    Raises:
-        TypeError: It is not a path.
-        ValueError: It is empty or has a null character.
-    """
-    if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
-        raise TypeError(f"{name} must be a path, got {shown(path)}")
-    if not text:
-        raise ValueError(f"{name} is empty: give a path")
-    if "\0" in text:
-        raise ValueError(f"{name} must be a path without null characters, got {shown(text)}")
-    return Path(text)
 
 
 def check_origin(owner: object, state_dict: Mapping[str, Any]) -> None:

@@ -11,8 +11,7 @@ To add a thing, write its function or class and add one entry:
   model that is usual for it;
 - `MODELS`: a function ``(input_shape, num_classes) -> nn.Sequential``, its description, and the
   options of `neada.models.make` that it takes besides;
-- `ATTACKS`: a function of model, inputs, targets and eps, with `norm`, `bounds` and `loss`, and its
-  own arguments;
+- `ATTACKS`: a function of model, inputs, targets and eps, with `norm`, `bounds` and `loss`;
 - `OBJECTIVES`: a function of a `TrainConfig`, a model and data that makes an objective of
   `neada.robust`, and those fields of the config that it takes and not every objective takes;
 - `METHODS` of training: a class of `neada.training.players`, fields likewise, and how many inner
@@ -181,17 +180,14 @@ ATTACKS: dict[str, Entry] = {
     "pgd": Entry(
         "neada.attacks.gradient:pgd",
         "projected gradient ascent from several points",
-        ("num_steps", "step_size", "num_restarts", "generator"),
     ),
     "apgd": Entry(
         "neada.attacks.auto_pgd:apgd",
         "gradient ascent that chooses its step sizes by its progress",
-        ("num_steps", "num_restarts", "num_targets", "generator"),
     ),
     "ensemble": Entry(
         "neada.attacks.worst_case:attack_in_turn",
         "the worst case over APGD with cross-entropy, APGD towards other classes, and Square",
-        ("num_steps", "num_targets", "num_queries", "patience", "generator"),
     ),
 }
 

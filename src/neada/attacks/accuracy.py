@@ -1,5 +1,6 @@
 """Accuracy under attack for several sizes of the perturbation."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass, field
@@ -77,15 +78,19 @@ def robust_accuracy(
 
     Raises:
         ValueError: An argument is invalid, or there are no data.
+        TypeError: The named attack has no such argument.
         FloatingPointError: The output of the model is NaN, or its gradient is NaN or Inf.
     """
     if isinstance(attack, str):
         check_choice("attack", attack, ATTACKS)
-        options = _attack_options(attack, options)
         if isinstance(loss, str) and attack != "apgd":
             raise ValueError(f"loss={loss!r} is for attack='apgd'; others take a function")
         options.update(norm=norm, bounds=bounds, loss=loss)
         make = resolve(ATTACKS[attack].function)
+        signature = inspect.signature(make)
+        signature.bind_partial(**options)  # raises TypeError for an argument of another attack
+        if "generator" in signature.parameters:
+            options.setdefault("generator", torch.Generator().manual_seed(0))
     else:
         make = attack
     own_loss = None if isinstance(loss, str) else loss
@@ -132,15 +137,6 @@ def robust_accuracy(
     _warn_of_masked_gradients(num_flat / num_samples, survivors)
     attacked = {eps: count / num_samples for eps, count in num_right.items()}
     return RobustAccuracy(num_clean / num_samples, attacked, num_samples, survivors)
-
-
-def _attack_options(attack: str, options: dict[str, Any]) -> dict[str, Any]:
-    own = ATTACKS[attack].options
-    if unknown := set(options) - set(own):
-        raise ValueError(f"{', '.join(sorted(unknown))}: attack={attack!r} takes no such argument")
-    if "generator" in own and options.get("generator") is None:
-        return {**options, "generator": torch.Generator().manual_seed(0)}
-    return options
 
 
 def _warn_of_masked_gradients(flat_share: float, survivors: dict[float, dict[str, int]]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from neada.checks import check_choice, check_number, check_pair
+from neada.checks import check_choice, check_number
 
 __all__ = ["Ball", "Norm", "per_row"]
 
@@ -40,7 +40,7 @@ class Ball(NamedTuple):
             )
         if bounds is None:
             return cls(inputs.detach(), eps, norm, -math.inf, math.inf)
-        low, high = check_pair("bounds", bounds)
+        low, high = bounds
         if len(inputs) and not low <= inputs.min().item() <= inputs.max().item() <= high:
             raise ValueError(f"inputs must lie in bounds [{low:g}, {high:g}]")
         ends = torch.tensor([low, high], dtype=inputs.dtype)

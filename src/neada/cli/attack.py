@@ -3,10 +3,9 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import neada
-from neada import tables
 from neada.checks import check_choice, check_number
 from neada.cli.output import absolute_path, complain, plain_warnings, print_json
 from neada.progress import progress_bar
@@ -48,8 +47,6 @@ def attack(
     attack: tuple[Literal["fgsm", "pgd", "apgd", "ensemble"], ...] = ("fgsm", "pgd"),
     eps: tuple[float, ...] = (),
     norm: Literal["linf", "l2"] | None = None,
-    steps: int | None = None,
-    restarts: int | None = None,
     clip: bool = True,
     json: bool = False,
     quiet: bool = False,
@@ -62,20 +59,12 @@ def attack(
         attack: The attacks.
         eps: Sizes of the attacks; empty: as in the training.
         norm: Norm of the attacks; None: as in the training.
-        steps: Steps of each ascent; None: 20 for pgd, 100 for the others.
-        restarts: Random starts; None: 1 for pgd, 0 for apgd.
         clip: Keep attacked inputs in the valid range of the data, if the training did.
         json: Print JSON.
         quiet: Show no progress.
     """
     if not attack:
         raise ValueError("--attack requires at least one name")
-    given = {"num_steps": steps, "num_restarts": restarts}
-    options = {name: number for name, number in given.items() if number is not None}
-    for option in options:
-        takers = [name for name, entry in tables.ATTACKS.items() if option in entry.options]
-        if not set(attack) & set(takers):
-            raise ValueError(f"{option} applies to the attacks {', '.join(takers)}")
     opened, batches = _open(run, evaluated)
     norm = norm or opened.config.eval_norm
     bounds = opened.data.bounds if clip and opened.config.eval_clip else None
@@ -83,11 +72,6 @@ def attack(
     try:
         with progress_bar(not (quiet or json)) as show, plain_warnings():
             for i, name in enumerate(attack):
-                own: dict[str, Any] = {
-                    option: number
-                    for option, number in options.items()
-                    if option in tables.ATTACKS[name].options
-                }
 
                 def tell(part: float, words: str, i: int = i) -> None:
                     show((i + part) / len(attack), words)
@@ -100,7 +84,6 @@ def attack(
                     norm=norm,
                     bounds=bounds,
                     progress=tell,
-                    **own,
                 )
     except FloatingPointError as error:
         complain(f"{error}: the run diverged, or eps is too large")

@@ -4,7 +4,7 @@ from typing import Any
 
 import neada
 from neada import tables
-from neada.cli.output import figure_path, print_json, save_figure
+from neada.cli.output import print_json
 
 __all__ = ["data"]
 
@@ -16,7 +16,6 @@ def data(
     data_folder: str | None = None,
     data_seed: int = 0,
     download: bool = False,
-    sheet: str | None = None,
     json: bool = False,
 ) -> int:
     """Show the source, shapes and checksums of a data set, or list the data sets.
@@ -26,20 +25,14 @@ def data(
         data_folder: Folder with the files of mnist or fashion-mnist.
         data_seed: Seed of random data and splits.
         download: Allow downloading missing data.
-        sheet: Draw samples into this .png or .svg file.
         json: Print JSON.
     """
     if name is None:
         print_json(list(tables.DATA)) if json else print(*tables.DATA, sep="\n")
         return 0
-    path = None if sheet is None else figure_path("--sheet", sheet)
     found = neada.data.load(name, folder=data_folder, seed=data_seed, download=download)
     parts = {part: len(inputs) for part, (inputs, _) in found.splits.items()}
     counts = ", ".join(f"{size} {part}" for part, size in parts.items())
-    if path is not None:
-        inputs, targets = found.inputs_train.numpy(), found.targets_train.numpy()
-        figure = neada.plots.contact_sheet(inputs, targets, f"{found.name}: {counts}")
-        save_figure(figure, path)
     per_class = found.targets_train.bincount(minlength=found.num_classes).tolist()
     if json:
         facts: dict[str, Any] = {
@@ -66,6 +59,4 @@ def data(
         print(f"groups:    {found.num_groups}")
     for file, checksum in found.checksums.items():
         print(f"sha256:    {checksum}  {file}")
-    if path is not None:
-        print(f"sheet:     {path}")
     return 0

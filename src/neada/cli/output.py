@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neada.checks import check_path, printable
+from neada.checks import printable
 from neada.runs import atomic_write, encode
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ def print_json(content: Any) -> None:
 
 
 def absolute_path(option: str, path: str) -> Path:
-    """Return the absolute path; raise ValueError if the path is empty or invalid."""
-    return check_path(option, os.path.expanduser(path)).absolute()
+    """Return the absolute path; raise ValueError if the path is empty."""
+    if not path:
+        raise ValueError(f"{option} is empty: give a path")
+    return Path(path).expanduser().absolute()
 
 
 def figure_path(option: str, path: str) -> Path:

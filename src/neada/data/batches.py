@@ -1,5 +1,6 @@
-"""Batches of tensors in memory, shuffled by a seed, that can resume at any batch."""
+"""Batches of tensors in memory, in an order given by a seed, that can resume at any batch."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.checks import check_flags, check_number
+from neada.checks import check_number
 
 __all__ = ["Batches"]
 
@@ -27,8 +28,6 @@ class Batches:
         targets: One per row.
         batch_size: Samples in a batch; the last batch of an epoch may be smaller.
         seed: Seed of the orders.
-        shuffle: Whether to shuffle; otherwise every epoch has the order of the rows.
-        drop_last: Leave out a last batch that is smaller.
         extras: More tensors with one row per sample, such as group ids.
         part: The rank of this process and the number of ranks. Each rank gets an equal share of
             every batch; the order of an epoch is padded with repeated samples, as in
@@ -59,8 +58,6 @@ class Batches:
         batch_size: int,
         *,
         seed: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = False,
         extras: Sequence[Tensor] = (),
         part: tuple[int, int] = (0, 1),
     ) -> None:
@@ -73,18 +70,9 @@ class Batches:
             )
         check_number("batch_size", batch_size, above=1, strict=False, whole=True)
         check_number("seed", seed, above=0, strict=False, whole=True)
-        check_flags(shuffle=shuffle, drop_last=drop_last)
         self.batch_size = batch_size
         self.seed = seed
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        whole, rest = divmod(self._size, self.batch_size)
-        self._num_batches = whole + (rest > 0 and not drop_last)
-        if self._num_batches == 0:
-            raise ValueError(
-                f"drop_last leaves no batch: batch_size = {batch_size} exceeds the {self._size} "
-                "samples"
-            )
+        self._num_batches = math.ceil(self._size / batch_size)
         if batch_size % part[1]:
             raise ValueError(
                 f"batch_size = {batch_size} is not divisible by the number of ranks, {part[1]}"
@@ -136,13 +124,7 @@ class Batches:
         self.seek(state_dict["epoch"], state_dict["batch"])
 
     def _identity(self) -> dict[str, Any]:
-        return {
-            "num_samples": self._size,
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "drop_last": self.drop_last,
-        }
+        return {"num_samples": self._size, "batch_size": self.batch_size, "seed": self.seed}
 
     def _next(self) -> tuple[Tensor, ...]:
         begin = self.batch * self.batch_size
@@ -158,15 +140,10 @@ class Batches:
 
     def _order(self) -> Tensor:
         """The order of the current epoch, padded to a multiple of the number of ranks."""
-        epoch = self.epoch if self.shuffle else 0
-        if self._known_order is None or self._known_order[0] != epoch:
-            device = self._tensors[0].device
-            order = torch.arange(self._size, device=device)
-            if self.shuffle:
-                entropy = np.random.SeedSequence((self.seed, epoch))
-                shuffled = np.random.Generator(np.random.PCG64(entropy)).permutation(self._size)
-                order = torch.from_numpy(shuffled).to(device)
-            num_padded = -self._size % self._part[1]
-            padding = order[torch.arange(num_padded, device=device) % self._size]
-            self._known_order = (epoch, torch.cat([order, padding]))
+        if self._known_order is None or self._known_order[0] != self.epoch:
+            generator = np.random.default_rng((self.seed, self.epoch))
+            order = torch.from_numpy(generator.permutation(self._size))
+            padding = order[torch.arange(-self._size % self._part[1]) % self._size]
+            joint = torch.cat([order, padding]).to(self._tensors[0].device)
+            self._known_order = (self.epoch, joint)
         return self._known_order[1]

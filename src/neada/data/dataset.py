@@ -1,13 +1,12 @@
 """A data set in memory, and how samples are split into its parts."""
 
 import hashlib
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,8 +20,6 @@ class DataError(ValueError):
 @dataclass(frozen=True, repr=False, eq=False)
 class Dataset:
     """Inputs and class labels, split into parts; immutable and checked.
-
-    NumPy arrays are accepted and copied.
 
     Attributes:
         name: The name that it was loaded with.
@@ -64,9 +61,6 @@ class Dataset:
     groups_test: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name, given in list(vars(self).items()):
-            if isinstance(given, np.ndarray):
-                object.__setattr__(self, name, _as_tensor(given))
         if (self.inputs_held_out is None) != (self.targets_held_out is None):
             raise DataError(f"{self.name}: give both held-out inputs and held-out labels")
         for part, (inputs, targets) in self.splits.items():
@@ -83,13 +77,11 @@ class Dataset:
     def _check_part(
         self, what: str, inputs: Tensor, targets: Tensor, groups: Tensor | None
     ) -> None:
-        if inputs.dim() == 0 or inputs.numel() == 0:
-            raise DataError(f"{what} has no inputs")
         shape = tuple(inputs.shape[1:])
-        if not inputs.is_floating_point() or shape != self.input_shape:
+        if inputs.numel() == 0 or not inputs.is_floating_point() or shape != self.input_shape:
             raise DataError(
                 f"{what} must have inputs of a floating dtype and of shape {self.input_shape}, got "
-                f"{inputs.dtype} of shape {shape}"
+                f"{len(inputs)} of {inputs.dtype} and shape {shape}"
             )
         if targets.dtype != torch.int64 or targets.shape != (len(inputs),):
             raise DataError(
@@ -103,11 +95,10 @@ class Dataset:
                 f"{self.num_classes - 1}"
             )
         low, high = (float(number) for number in inputs.aminmax())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise DataError(f"{what} has inputs that are NaN or Inf")
-        if self.bounds is not None and not self.bounds[0] <= low <= high <= self.bounds[1]:
+        least, most = self.bounds or (-sys.float_info.max, sys.float_info.max)
+        if not least <= low <= high <= most:  # also if one is NaN
             raise DataError(
-                f"{what} has inputs in [{low:g}, {high:g}], outside the bounds {self.bounds}"
+                f"{what} has inputs in [{low:g}, {high:g}], outside of [{least:g}, {most:g}]"
             )
         if groups is not None and (
             groups.dtype != torch.int64 or groups.shape != targets.shape or int(groups.min()) < 0
@@ -146,12 +137,6 @@ class Dataset:
             f"Dataset({self.name!r}: {counts}, inputs {self.input_shape}{bounds}, "
             f"{self.num_classes} classes{groups})"
         )
-
-
-def _as_tensor(array: "np.ndarray[Any, Any]") -> Tensor:
-    """A copy of an array; whole numbers, which are labels or group ids, as int64."""
-    dtype = np.int64 if array.dtype.kind in "iu" else array.dtype.newbyteorder("=")
-    return torch.from_numpy(array.astype(dtype))
 
 
 def file_checksum(path: Path) -> str:

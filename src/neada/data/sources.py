@@ -1,14 +1,15 @@
 """Every data set by name: generated, bundled with other packages, or found as files."""
 
-import hashlib
 import math
 import os
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.hub
 from torch import Tensor
 
 from neada.checks import check_flags, check_number, not_one_of
@@ -26,7 +27,6 @@ _FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _NUM_CLASSES = 10
-_TIMEOUT = 30.0
 
 
 class _Origin(NamedTuple):
@@ -157,29 +157,14 @@ def _cache_folder() -> Path:
 
 def _download(urls: Sequence[str], path: Path, sha256: str) -> None:
     """Download a file from the first address that has it; the file is written atomically."""
-    import http.client  # both are slow to import
-    import urllib.request
-
+    path.parent.mkdir(parents=True, exist_ok=True)
     failures = []
     for url in urls:
-        request = urllib.request.Request(url, headers={"User-Agent": "neada"})
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-                content = response.read()
-        except (OSError, http.client.HTTPException) as error:
+            torch.hub.download_url_to_file(url, str(path), hash_prefix=sha256, progress=False)
+            return
+        except (OSError, HTTPException, RuntimeError) as error:  # the last: a wrong checksum
             failures.append(f"{url}: {error}")
-            continue
-        if hashlib.sha256(content).hexdigest() != sha256:
-            failures.append(f"{url}: the content has the wrong checksum")
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.neada-tmp")
-        try:
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return
     raise DataError(
         f"{path.name} could not be downloaded ({'; '.join(failures)}); check the network, or "
         "download the file yourself and give its folder"

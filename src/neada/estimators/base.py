@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -39,22 +40,24 @@ _FALL = 0.25
 _NUM_FALLS = 3  # the next one ends the training
 
 
+@dataclass(eq=False, repr=False)
 class NetworkEstimator(BaseEstimator):
     """An estimator that trains a torch network in batches; see `RobustClassifier`.
 
-    Subclasses list the arguments in their constructor, as scikit-learn requires, and call `_train`
-    within `_prepared`.
+    Estimators are dataclasses: fields are the parameters of the constructor, which scikit-learn
+    reads from its signature. Subclasses call `_train` within `_prepared`.
     """
 
-    module: Module
-    hidden: Sequence[int]
-    standardize: bool
-    lr: float
-    batch_size: int | None
-    max_iter: int | None
-    tol: float
-    random_state: Any
-    verbose: bool
+    module: Module = "linear"
+    _: KW_ONLY
+    hidden: Sequence[int] = (64,)
+    standardize: bool = True
+    lr: float = 0.03
+    batch_size: int | None = None
+    max_iter: int | None = None
+    tol: float = 1e-3
+    random_state: Any = None
+    verbose: bool = False
 
     def _inputs(self, X: ArrayLike) -> Tensor:  # noqa: N803
         """Return rows to predict for, in the units of the network."""
@@ -201,12 +204,6 @@ class NetworkClassifier(ClassifierMixin, NetworkEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class only, {self.classes_.tolist()[0]!r}")
         return rows, torch.as_tensor(numbers, dtype=torch.int64)
-
-    def _numbers(self, y: ArrayLike) -> Tensor:
-        """Return the indices of labels in `classes_`."""
-        encoder = LabelEncoder()
-        encoder.classes_ = self.classes_
-        return torch.as_tensor(encoder.transform(y), dtype=torch.int64)
 
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
         """The logits; for two classes those of the second minus those of the first.

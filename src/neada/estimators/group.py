@@ -1,7 +1,7 @@
 """A classifier that is trained for the worst group."""
 
 import copy
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,11 +13,12 @@ from torch.nn.functional import cross_entropy
 
 from neada import robust
 from neada.checks import check_number
-from neada.estimators.base import Array, Module, NetworkClassifier
+from neada.estimators.base import Array, NetworkClassifier
 
 __all__ = ["GroupRobustClassifier"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GroupRobustClassifier(NetworkClassifier):
     r"""A classifier for the worst mixture of groups.
 
@@ -69,34 +70,9 @@ class GroupRobustClassifier(NetworkClassifier):
         True
     """
 
-    def __init__(
-        self,
-        module: Module = "linear",
-        *,
-        hidden: Sequence[int] = (64,),
-        strength: float = 0.1,
-        regularizer: Literal["kl", "chi2"] = "kl",
-        validation_fraction: float = 0.2,
-        standardize: bool = True,
-        lr: float = 0.03,
-        batch_size: int | None = None,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.strength = strength
-        self.regularizer = regularizer
-        self.validation_fraction = validation_fraction
-        self.standardize = standardize
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
+    strength: float = 0.1
+    regularizer: Literal["kl", "chi2"] = "kl"
+    validation_fraction: float = 0.2
 
     def fit(
         self,

@@ -1,19 +1,21 @@
 """A classifier and a regressor that are trained on adversarially perturbed inputs."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
+from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from neada import robust
 from neada.checks import check_choice
-from neada.estimators.base import Array, Module, NetworkClassifier, NetworkEstimator
+from neada.estimators.base import Array, NetworkClassifier, NetworkEstimator
 from neada.robust.adversarial import Norm
 from neada.robust.losses import Loss
 
@@ -23,15 +25,16 @@ __all__ = ["RobustClassifier", "RobustRegressor"]
 _ADVERSARY = robust.Adversary(start="kept", max_steps=5)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Perturbed(NetworkEstimator):
     """The objective and the certificate of the classifier and the regressor."""
 
-    objective: Literal["wrm", "adversarial"]
-    gamma: float
-    eps: float
-    norm: Norm
+    objective: Literal["wrm", "adversarial"] = "wrm"
+    gamma: float = 1.0
+    eps: float = 0.1
+    norm: Norm = "linf"
 
-    _loss: Loss
+    _loss: ClassVar[Loss]
 
     def _fit_perturbed(self, rows: Array, targets: Tensor, num_outputs: int) -> Self:
         check_choice("objective", self.objective, ("wrm", "adversarial"))
@@ -50,9 +53,36 @@ class _Perturbed(NetworkEstimator):
             self.module_, self._loss, self.eps, self.norm, adversary=_ADVERSARY
         )
 
-    def _certified(
-        self, inputs: Tensor, targets: Tensor, rho: float, gamma: float | None
+    @abstractmethod
+    def _encoded(self, y: ArrayLike, like: Tensor) -> Tensor:
+        """Return targets as the loss compares them with outputs for such inputs."""
+
+    def certificate(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        *,
+        rho: float,
+        gamma: float | None = None,
     ) -> robust.Certificate:
+        """Bound the mean loss under every shift of these data; for "wrm" only.
+
+        See `neada.robust.certificate`. The bound holds for the given samples; that of a regressor
+        is in units of `target_scale_` squared. It is certified for "linear" and, with
+        cross-entropy, for "mlp" and similar networks. It is an estimate for other networks.
+
+        Args:
+            X: One sample per row.
+            y: Their labels or targets.
+            rho: The size of the shift: the mean squared distance that samples may be moved, in
+                standardized units when `standardize` is on.
+            gamma: The certificate's own price, if that of the training is too small.
+
+        Raises:
+            ValueError: The objective is "adversarial", or gamma is too small for a bound.
+        """
+        inputs = self._inputs(X)
+        targets = self._encoded(y, inputs)
         if len(inputs) != len(targets):
             raise ValueError(f"there are {len(inputs)} rows in X but {len(targets)} targets")
         if self.objective != "wrm":
@@ -118,37 +148,6 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
 
     _loss = staticmethod(cross_entropy)
 
-    def __init__(
-        self,
-        module: Module = "linear",
-        *,
-        hidden: Sequence[int] = (64,),
-        objective: Literal["wrm", "adversarial"] = "wrm",
-        gamma: float = 1.0,
-        eps: float = 0.1,
-        norm: Norm = "linf",
-        standardize: bool = True,
-        lr: float = 0.03,
-        batch_size: int | None = None,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.objective = objective
-        self.gamma = gamma
-        self.eps = eps
-        self.norm = norm
-        self.standardize = standardize
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
-
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Train a new network.
 
@@ -163,34 +162,13 @@ class RobustClassifier(NetworkClassifier, _Perturbed):
         rows, targets = self._checked_classes(X, y)
         return self._fit_perturbed(rows, targets, len(self.classes_))
 
-    def certificate(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        *,
-        rho: float,
-        gamma: float | None = None,
-    ) -> robust.Certificate:
-        """Bound the mean cross-entropy under every shift of these data; for "wrm" only.
-
-        See `neada.robust.certificate`. The bound holds for the given samples. It is certified for
-        "linear", "mlp" and similar networks, and an estimate for other networks.
-
-        Args:
-            X: One sample per row.
-            y: Their labels.
-            rho: The size of the shift: the mean squared distance that samples may be moved, in
-                standardized units when `standardize` is on.
-            gamma: The certificate's own price, if that of the training is too small.
-
-        Raises:
-            ValueError: the objective is "adversarial", or gamma is too small for a bound (the
-                message says what is large enough).
-        """
-        inputs = self._inputs(X)
-        return self._certified(inputs, self._numbers(y), rho, gamma)
+    def _encoded(self, y: ArrayLike, like: Tensor) -> Tensor:
+        encoder = LabelEncoder()
+        encoder.classes_ = self.classes_
+        return torch.as_tensor(encoder.transform(y), dtype=torch.int64)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RobustRegressor(RegressorMixin, _Perturbed):
     r"""A regressor that is trained on adversarially perturbed inputs.
 
@@ -235,38 +213,8 @@ class RobustRegressor(RegressorMixin, _Perturbed):
         True
     """
 
+    gamma: float = 4.0
     _loss = staticmethod(mse_loss)
-
-    def __init__(
-        self,
-        module: Module = "linear",
-        *,
-        hidden: Sequence[int] = (64,),
-        objective: Literal["wrm", "adversarial"] = "wrm",
-        gamma: float = 4.0,
-        eps: float = 0.1,
-        norm: Norm = "linf",
-        standardize: bool = True,
-        lr: float = 0.03,
-        batch_size: int | None = None,
-        max_iter: int | None = None,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.objective = objective
-        self.gamma = gamma
-        self.eps = eps
-        self.norm = norm
-        self.standardize = standardize
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Train a new network.
@@ -293,32 +241,8 @@ class RobustRegressor(RegressorMixin, _Perturbed):
         outputs: Array = self._outputs(X).squeeze(1).numpy(force=True)
         return outputs * self.target_scale_ + self.target_mean_
 
-    def certificate(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        *,
-        rho: float,
-        gamma: float | None = None,
-    ) -> robust.Certificate:
-        """Bound the mean squared error under every shift of these data; for "wrm" only.
-
-        The bound is in units of `target_scale_` squared. It is "certified" for a linear network
-        and an estimate for others; see `neada.robust.certificate`.
-
-        Args:
-            X: One sample per row.
-            y: Their targets.
-            rho: As for `RobustClassifier.certificate`.
-            gamma: As for `RobustClassifier.certificate`.
-
-        Raises:
-            ValueError: the objective is "adversarial", or gamma is too small for a bound (the
-                message says what is large enough).
-        """
-        inputs = self._inputs(X)
-        numbers = column_or_1d(y).astype(np.float64)
-        return self._certified(inputs, self._column(numbers, inputs.numpy().dtype), rho, gamma)
+    def _encoded(self, y: ArrayLike, like: Tensor) -> Tensor:
+        return self._column(column_or_1d(y).astype(np.float64), like.numpy().dtype)
 
     def _column(self, numbers: Array, dtype: Any) -> Tensor:
         """Targets in the network's units."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_number
+from neada.checks import check_choice
 from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, is_finite, minimum, sqrt, where
@@ -89,6 +89,7 @@ class AdGD(PlayerOptimizer):
         tensor([1., 1.])
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("lr",)
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
     def __init__(
@@ -103,9 +104,6 @@ class AdGD(PlayerOptimizer):
 
     def _check(self, group: Group) -> None:
         check_choice("variant", group["variant"], (None, *get_args(Variant)))
-        if group["lr"] is None:
-            group["lr"] = self._default_step(group["params"][0].dtype)
-        check_number("lr", group["lr"])
 
     def _check_constraint(self, group: Group, constraint: Set | None) -> None:
         super()._check_constraint(group, constraint)
@@ -120,19 +118,13 @@ class AdGD(PlayerOptimizer):
         has_set = any(group["constraint"] is not None for group in self.param_groups)
         return "adapg" if has_set else "mm20lin"
 
-    def _default_step(self, dtype: torch.dtype) -> float:
+    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
+        lr, growth = (1e-2, 1.0 / 3.0) if self._variant() in _FOR_SETS else (1e-6, math.inf)
         # The second step comes from the difference of the first two gradients, which must not be
         # below the rounding of float32.
-        rounding: float = torch.finfo(dtype).eps ** 0.5
-        return max(1e-2 if self._variant() in _FOR_SETS else 1e-6, rounding)
-
-    def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
-        head = self.param_groups[0]
-        # The default follows the variant, which may have changed with a set given later.
-        given = self.defaults["lr"] is not None
-        first = head["lr"] if given else self._default_step(active.params[0].dtype)
-        growth = 1.0 / 3.0 if self._variant() in _FOR_SETS else math.inf
-        return {"step": first, "growth": growth, "moved_sq": 0.0}
+        lr = max(lr, torch.finfo(active.params[0].dtype).eps ** 0.5)
+        given = self.param_groups[0]["lr"]
+        return {"step": lr if given is None else given, "growth": growth, "moved_sq": 0.0}
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         last = numbers["step"]

@@ -86,6 +86,8 @@ class PlayerOptimizer(Optimizer):
     """Whether a step evaluates the objective at trial points."""
     per_group: ClassVar[tuple[str, ...]] = ()
     """Hyper-parameters that may differ between groups, besides `constraint`."""
+    positive: ClassVar[tuple[str, ...]] = ()
+    """Hyper-parameters that must be positive numbers, or None."""
     step_numbers: ClassVar[tuple[str, ...]] = ()
     """The numbers that `reset(keep="step")` keeps."""
     _resting: Tensor | None = None
@@ -109,7 +111,7 @@ class PlayerOptimizer(Optimizer):
         """Move the parameters by one step and update the numbers."""
 
     def _check(self, group: Group) -> None:
-        """Raise ValueError if a hyper-parameter of the group is invalid."""
+        """Raise ValueError if a hyper-parameter of the group is invalid, besides `positive`."""
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         """The numbers before the first step."""
@@ -262,6 +264,9 @@ class PlayerOptimizer(Optimizer):
             raise TypeError(f"{type(self).__name__} takes no sharded parameters: use torch.optim")
         if group.get("average") is not None:
             check_number("average", group["average"], strict=False)
+        for name in self.positive:
+            if group[name] is not None:
+                check_number(name, group[name])
         self._check(group)
         self._check_constraint(group, group["constraint"])
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_flags, check_number
-from neada.optim.base import Active, Common, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, divide, expm1, maximum, minimum, sqrt, where
 from neada.sets import Set
@@ -92,6 +91,8 @@ class KT(PlayerOptimizer):
         tensor([1., 1.])
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("bound", "wealth")
+
     def __init__(
         self,
         params: ParamsT,
@@ -102,10 +103,6 @@ class KT(PlayerOptimizer):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(params, {"bound": bound, "wealth": wealth, "average": average}, **common)
-
-    def _check(self, group: Group) -> None:
-        check_number("bound", group["bound"])
-        check_number("wealth", group["wealth"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"wealth": self.param_groups[0]["wealth"], "num_rounds": 1.0}
@@ -158,6 +155,7 @@ class COCOB(PlayerOptimizer):
     """
 
     per_group: ClassVar[tuple[str, ...]] = ("alpha", "scale0")
+    positive: ClassVar[tuple[str, ...]] = ("alpha", "scale0")
 
     def __init__(
         self,
@@ -170,10 +168,6 @@ class COCOB(PlayerOptimizer):
     ) -> None:
         defaults = {"alpha": alpha, "scale0": scale0}
         super().__init__(params, defaults, maximize=maximize, constraint=constraint)
-
-    def _check(self, group: Group) -> None:
-        check_number("alpha", group["alpha"])
-        check_number("scale0", group["scale0"])
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         starts = self._vectors("start", active.params, torch.clone)
@@ -245,6 +239,8 @@ class CoinBetting(PlayerOptimizer):
         tensor([1., 1.])
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("bound", "wealth")
+
     def __init__(
         self,
         params: ParamsT,
@@ -257,12 +253,6 @@ class CoinBetting(PlayerOptimizer):
     ) -> None:
         defaults = {"bound": bound, "wealth": wealth, "curvature": curvature, "average": average}
         super().__init__(params, defaults, **common)
-
-    def _check(self, group: Group) -> None:
-        if group["bound"] is not None:
-            check_number("bound", group["bound"])
-        check_number("wealth", group["wealth"])
-        check_flags(curvature=group["curvature"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head = self.param_groups[0]
@@ -364,9 +354,6 @@ class FreeRex(PlayerOptimizer):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(params, {"momentum": momentum, "average": average}, **common)
-
-    def _check(self, group: Group) -> None:
-        check_flags(momentum=group["momentum"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"largest": 0.0, "q": 0.0, "a": 0.0, "weight_sum": 0.0}

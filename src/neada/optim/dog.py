@@ -9,8 +9,7 @@ import torch
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_number
-from neada.optim.base import Active, Common, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar, maximum, sqrt
 
@@ -24,6 +23,7 @@ class _DistanceMethod(PlayerOptimizer):
     """The common part of DoG and DoWG: the largest distance from the start."""
 
     per_group: ClassVar[tuple[str, ...]] = ("lr",)
+    positive: ClassVar[tuple[str, ...]] = ("lr", "r_eps")
     step_numbers: ClassVar[tuple[str, ...]] = ("distance",)
 
     def __init__(
@@ -36,10 +36,6 @@ class _DistanceMethod(PlayerOptimizer):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(params, {"lr": lr, "r_eps": r_eps, "average": average}, **common)
-
-    def _check(self, group: Group) -> None:
-        check_number("lr", group["lr"])
-        check_number("r_eps", group["r_eps"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         norm = sqrt(tensors.squared_norm(active.params, self._rowwise))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from neada import tensors
-from neada.checks import check_choice, check_flags, check_number
+from neada.checks import check_choice, check_number
 from neada.optim.base import Active, Common, Group, PlayerOptimizer
 from neada.optim.objective import Objective, restore_on_error
 from neada.scalars import Flag, Scalar, all_true, any_true, is_finite, maximum, negate, where
@@ -23,6 +23,7 @@ class LineSearch(PlayerOptimizer):
     """Shrink the step until an acceptance test holds; each row has its own step."""
 
     tries_points: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("lr",)
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
     max_trials: ClassVar[int]
     """How many steps are tried."""
@@ -32,7 +33,6 @@ class LineSearch(PlayerOptimizer):
         """The largest accepted change of the value."""
 
     def _check(self, group: Group) -> None:
-        check_number("lr", group["lr"])
         check_number("c", group["c"], below=1.0)
         check_number("shrink", group["shrink"], below=1.0)
 
@@ -158,7 +158,6 @@ class Backtracking(LineSearch):
         super()._check(group)
         check_choice("test", group["test"], ("quad", "armijo"))
         check_number("grow", group["grow"], above=1.0, strict=False)
-        check_flags(safe=group["safe"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"step": self.param_groups[0]["lr"], "accepted": 0.0, "last_size": 0.0}

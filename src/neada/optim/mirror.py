@@ -1,13 +1,12 @@
 """Mirror descent on the simplex with the entropy as its geometry."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.optim.optimizer import ParamsT
 
-from neada.checks import check_number
-from neada.optim.base import Active, Group, PlayerOptimizer
+from neada.optim.base import Active, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar
 from neada.sets import Simplex
@@ -43,12 +42,10 @@ class ExponentiatedGradient(PlayerOptimizer):
         maximize: Ascend instead of descend.
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("lr",)
+
     def __init__(self, params: ParamsT, lr: float | None = None, *, maximize: bool = True) -> None:
         super().__init__(params, {"lr": lr}, maximize=maximize, constraint=Simplex())
-
-    def _check(self, group: Group) -> None:
-        if group["lr"] is not None:
-            check_number("lr", group["lr"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"spread_sq": 0.0}

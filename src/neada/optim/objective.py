@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ __all__ = ["Closure", "Objective", "restore_on_error"]
 Closure = Callable[[], "Tensor | float"]
 
 
+@dataclass(frozen=True)
 class Objective:
     """The value at the current point and at trial points, to be minimized.
 
@@ -26,26 +28,17 @@ class Objective:
         params: The tensors whose gradients a trial must not change.
         sign: 1 for a minimizing player, -1 for a maximizing one.
         rowwise: Whether there is one value per row.
-        value: The value at the current point, or None if it is unknown.
+        known: The value at the current point, or None if it is unknown.
         closure: Evaluates the objective at the current content of the parameters, or None.
         values_only: Whether the closure only evaluates.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        sign: float,
-        rowwise: bool,
-        value: Tensor | float | None,
-        closure: Closure | None,
-        values_only: bool,
-    ) -> None:
-        self._params = params
-        self._sign = sign
-        self._rowwise = rowwise
-        self._value = value
-        self._closure = closure
-        self._values_only = values_only
+    params: Sequence[Tensor]
+    sign: float
+    rowwise: bool
+    known: Tensor | float | None
+    closure: Closure | None
+    values_only: bool
 
     def value(self, needed_by: str, can_go_back: Flag = False) -> Scalar:
         """The value at the point where the gradient was evaluated.
@@ -59,12 +52,12 @@ class Objective:
             ValueError: The value is unknown.
             NonFiniteGradient: The value is NaN or Inf.
         """
-        if self._value is None:
+        if self.known is None:
             raise ValueError(
                 f"{needed_by} needs the value of the objective: call step(closure), or "
                 "step(value=...) with the value at the current point"
             )
-        value = self._signed(self._value)
+        value = self._signed(self.known)
         if all_finite(value):
             return value
         if all_true(is_finite(value) | can_go_back):
@@ -77,24 +70,24 @@ class Objective:
 
     def evaluate(self) -> Scalar:
         """The value at the current content of the parameters; infinite where it is NaN."""
-        if self._closure is None:
+        if self.closure is None:
             raise ValueError(
                 "this optimizer tries several points in one step and needs a closure: call "
                 "step(closure), or step(closure, value=...) with a closure that only evaluates"
             )
         drop_cached_casts()
-        if self._values_only:
+        if self.values_only:
             with torch.no_grad():
-                value = self._signed(self._closure())
+                value = self._signed(self.closure())
         else:
-            gradients = [param.grad for param in self._params]
-            for param in self._params:
+            gradients = [param.grad for param in self.params]
+            for param in self.params:
                 param.grad = None  # so that backward does not accumulate into it
             try:
                 with torch.enable_grad():
-                    value = self._signed(self._closure())
+                    value = self._signed(self.closure())
             finally:
-                for param, gradient in zip(self._params, gradients, strict=True):
+                for param, gradient in zip(self.params, gradients, strict=True):
                     param.grad = gradient
         if isinstance(value, Tensor):
             return value.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf)
@@ -103,25 +96,25 @@ class Objective:
     @property
     def precision(self) -> float:
         """The rounding unit of the values: that of their dtype, or of the parameters'."""
-        source = self._value if isinstance(self._value, Tensor) else self._params[0]
+        source = self.known if isinstance(self.known, Tensor) else self.params[0]
         return torch.finfo(source.dtype).eps
 
     def _signed(self, value: Tensor | float) -> Scalar:
-        if not self._rowwise:
+        if not self.rowwise:
             if isinstance(value, Tensor) and value.numel() != 1:
                 raise ValueError(
                     f"the objective must be one number, but has shape {tuple(value.shape)}: take "
                     "its mean or sum, or construct the optimizer with rowwise=True"
                 )
-            return self._sign * (value.item() if isinstance(value, Tensor) else float(value))
-        num_rows = len(self._params[0])
-        rows = torch.as_tensor(value, device=self._params[0].device).detach()
+            return self.sign * (value.item() if isinstance(value, Tensor) else float(value))
+        num_rows = len(self.params[0])
+        rows = torch.as_tensor(value, device=self.params[0].device).detach()
         if rows.shape != (num_rows,):
             raise ValueError(
                 f"rowwise=True needs one value per row, a tensor of shape ({num_rows},), but the "
                 f"objective has shape {tuple(rows.shape)}"
             )
-        return self._sign * rows.double()
+        return self.sign * rows.double()
 
 
 @contextmanager

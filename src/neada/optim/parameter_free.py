@@ -5,13 +5,14 @@ A function, not an optimizer: it runs SGD many times from the same start.
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from neada import tensors
-from neada.checks import check_flags, check_number
+from neada.checks import check_number
 from neada.optim.objective import Closure, restore_on_error
 from neada.sets import Set
 
@@ -81,10 +82,13 @@ def parameter_free_sgd(
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)
     check_number("beta", beta, strict=False)
-    check_flags(maximize=maximize)
     if constraint is not None:
         constraint.validate(players)
-    runs = _Runs(closure, players, alpha, beta, maximize, constraint)
+    start = tensors.clone(players)
+    if constraint is not None:
+        constraint.project_(start)
+    sign = -1.0 if maximize else 1.0
+    runs = _Runs(closure, players, start, alpha, beta, sign, constraint)
     with restore_on_error(players):
         chosen = _search(runs, max_calls, lr_eps)
     runs.move_to(chosen.mean)
@@ -127,28 +131,18 @@ def _bisect(runs: "_Runs", low: _Run, high: _Run, num_steps: int) -> _Run:
     return high if high.farthest <= low.farthest * high.psi / high.lr else low
 
 
+@dataclass
 class _Runs:
     """Runs of SGD from the same start."""
 
-    def __init__(
-        self,
-        closure: Closure,
-        params: list[Tensor],
-        alpha: float,
-        beta: float,
-        maximize: bool,
-        constraint: Set | None,
-    ) -> None:
-        self.closure = closure
-        self.params = params
-        self.start = tensors.clone(params)
-        if constraint is not None:
-            constraint.project_(self.start)
-        self.alpha = alpha
-        self.beta = beta
-        self.sign = -1.0 if maximize else 1.0
-        self.constraint = constraint
-        self.num_calls = 0
+    closure: Closure
+    params: list[Tensor]
+    start: list[Tensor]
+    alpha: float
+    beta: float
+    sign: float
+    constraint: Set | None
+    num_calls: int = 0
 
     def run(self, lr: float, num_steps: int) -> _Run:
         """Projected SGD with a fixed step; a run that overflows has infinite distance."""

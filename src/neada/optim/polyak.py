@@ -81,6 +81,8 @@ class Polyak(_BoundMethod):
         tensor([1., 1.])
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("c",)
+
     def __init__(
         self,
         params: ParamsT,
@@ -90,10 +92,6 @@ class Polyak(_BoundMethod):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(params, {"f_bound": f_bound, "c": c}, **common)
-
-    def _check(self, group: Group) -> None:
-        super()._check(group)
-        check_number("c", group["c"])
 
     def _update(self, active: Active, numbers: dict[str, Any], objective: Objective) -> None:
         c = self.param_groups[0]["c"]
@@ -140,6 +138,7 @@ class SPS(_BoundMethod):
         tensor([1., 1.])
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("c", "max_step")
     step_numbers: ClassVar[tuple[str, ...]] = ("step",)
 
     def __init__(
@@ -157,8 +156,6 @@ class SPS(_BoundMethod):
 
     def _check(self, group: Group) -> None:
         super()._check(group)
-        check_number("c", group["c"])
-        check_number("max_step", group["max_step"])
         if group["growth"] is not None:
             check_number("growth", group["growth"], above=1.0, strict=False)
 
@@ -212,6 +209,8 @@ class DecSPS(_BoundMethod):
         tensor([1., 1.])
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("c0", "max_step")
+
     def __init__(
         self,
         params: ParamsT,
@@ -222,11 +221,6 @@ class DecSPS(_BoundMethod):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(params, {"f_bound": f_bound, "c0": c0, "max_step": max_step}, **common)
-
-    def _check(self, group: Group) -> None:
-        super()._check(group)
-        check_number("c0", group["c0"])
-        check_number("max_step", group["max_step"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         head = self.param_groups[0]

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Unpack
 
 from torch.optim.optimizer import ParamsT
 
-from neada.checks import check_number
-from neada.optim.base import Active, Common, Group, PlayerOptimizer
+from neada.optim.base import Active, Common, PlayerOptimizer
 from neada.optim.objective import Objective
 from neada.scalars import Scalar
 
@@ -56,6 +55,7 @@ class StronglyConvexSGD(PlayerOptimizer):
     """
 
     per_group: ClassVar[tuple[str, ...]] = ("lr",)
+    positive: ClassVar[tuple[str, ...]] = ("lr", "strong_convexity")
 
     def __init__(
         self,
@@ -68,10 +68,6 @@ class StronglyConvexSGD(PlayerOptimizer):
     ) -> None:
         defaults = {"strong_convexity": strong_convexity, "lr": lr, "average": average}
         super().__init__(params, defaults, **common)
-
-    def _check(self, group: Group) -> None:
-        check_number("strong_convexity", group["strong_convexity"])
-        check_number("lr", group["lr"])
 
     def _initial_numbers(self, active: Active) -> dict[str, Scalar]:
         return {"num_steps": 0.0}

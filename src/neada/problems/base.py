@@ -41,7 +41,6 @@ class Problem:
         fun: f(x, y), differentiable in both arguments.
         x0: A start, one float64 vector.
         y0: Likewise for y.
-        description: One sentence about the formula.
         x_set: Where x lives, for a single vector; None is the whole space.
         y_set: Likewise for y.
         smoothness: A Lipschitz constant l of the joint gradient on the sets; None if there is no
@@ -54,6 +53,7 @@ class Problem:
             right by Danskin's theorem.
         solution: A stationary point (x*, y*), exact to rounding; the only one unless the factory
             says otherwise.
+        description: One sentence; for the zoo, the first line of the factory's docstring.
 
     Example:
         >>> problem = Problem(
@@ -61,7 +61,6 @@ class Problem:
         ...     fun=lambda x, y: (x * y - y.square() / 2).sum(-1),
         ...     x0=torch.tensor([1.0], dtype=torch.float64),
         ...     y0=torch.tensor([0.0], dtype=torch.float64),
-        ...     description="x y - y^2 / 2",
         ... )
         >>> norm_x, norm_y = problem.stationarity(problem.x0, problem.y0)
         >>> float(norm_x), float(norm_y)
@@ -72,7 +71,6 @@ class Problem:
     fun: Objective
     x0: Tensor
     y0: Tensor
-    description: str
     x_set: Set | None = None
     y_set: Set | None = None
     smoothness: float | None = None
@@ -81,6 +79,7 @@ class Problem:
     best_response: Callable[[Tensor], Tensor] | None = None
     phi: Callable[[Tensor], Tensor] | None = None
     solution: tuple[Tensor, Tensor] | None = None
+    description: str = ""
 
     def __post_init__(self) -> None:
         respond = self.best_response

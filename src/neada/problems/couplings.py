@@ -56,7 +56,6 @@ def bilinear(*, dim_x: int = 10, dim_y: int = 10, seed: int = 0) -> Problem:
         target=y_star,
         y_set=None,
         generator=generator,
-        description="waves in x, bilinear coupling, -mu |y|^2/2",
     )
 
 
@@ -89,7 +88,6 @@ def ball_constrained(*, dim_x: int = 10, dim_y: int = 8, seed: int = 0) -> Probl
         target=2.0 * y_star,
         y_set=L2Ball(1.0),
         generator=generator,
-        description="waves in x, bilinear coupling, -mu |y|^2/2, |y| <= 1 active",
     )
 
 
@@ -124,7 +122,6 @@ def simplex_constrained(*, dim_x: int = 10, dim_y: int = 8, seed: int = 0) -> Pr
         target=torch.where(y_star > 0.0, y_star, -0.5),  # its projection is y_star
         y_set=Simplex(),
         generator=generator,
-        description="waves in x, bilinear coupling, -mu |y|^2/2, y on the simplex",
     )
 
 
@@ -160,7 +157,6 @@ def box_constrained(*, dim_x: int = 5, dim_y: int = 5, seed: int = 0) -> Problem
         y_set=Box(-1.0, 1.0),
         generator=generator,
         waves=0.5 * _WAVES,
-        description="waves in x, bilinear coupling, -mu |y|^2/2, |y_j| <= 1 active for some j",
     )
 
 
@@ -172,7 +168,6 @@ def _coupled(
     target: Tensor,
     y_set: Set | None,
     generator: torch.Generator,
-    description: str,
     waves: float = _WAVES,
 ) -> Problem:
     """The common function; the solution is a random x* with y* = P(target), (Bx* + c)/mu = target.
@@ -206,7 +201,6 @@ def _coupled(
         fun=fun,
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=y0 if y_set is None else y_set.project(y0),
-        description=description,
         y_set=y_set,
         smoothness=joint_smoothness(1.0 + waves, waves - 1.0, float(values[-1]), mu, mu),
         strong_concavity=mu,
@@ -242,7 +236,6 @@ def bounded_nonconvex(*, mu: float = 0.5) -> Problem:
         fun=fun,
         x0=torch.tensor([1.0, -1.5], dtype=torch.float64),
         y0=torch.tensor([0.5, 0.5], dtype=torch.float64),
-        description="sum x_i^2/(1 + x_i^2) + y.Bx - mu |y|^2/2",
         smoothness=joint_smoothness(2.0, 0.5, spectral_norm(matrix), mu, mu),
         strong_concavity=mu,
         best_response=lambda x: x.detach() @ matrix.T.to(x) / mu,

@@ -57,12 +57,11 @@ def nc_sc_quadratic(
         smoothness=1.0,
         mu=1.0 / kappa,
         generator=generator,
-        description=f"random quadratic, indefinite in x, condition number {kappa:g}",
     )
 
 
 def gaussian_quadratic(*, dim: int = 5, kappa: float = 1e4, seed: int = 0) -> Problem:
-    r"""A quadratic with Gaussian matrices, so that :math:`\Phi` is as ill-conditioned as f in y.
+    r"""A quadratic with Gaussian matrices, so that Phi is as ill-conditioned as f in y.
 
     .. math::
         f(x, y) = \tfrac12 u^T A u + u^T B v - \tfrac12 v^T C v,
@@ -97,7 +96,6 @@ def gaussian_quadratic(*, dim: int = 5, kappa: float = 1e4, seed: int = 0) -> Pr
         smoothness=spectral_norm(hessian),
         mu=float(values[0]),
         generator=generator,
-        description=f"Gaussian quadratic, condition number {kappa:g} in y",
     )
 
 
@@ -108,7 +106,6 @@ def _with_hessian(
     smoothness: float,
     mu: float,
     generator: torch.Generator,
-    description: str,
 ) -> Problem:
     """The quadratic with that Hessian round a random solution, started at the origin."""
     in_x, coupling = hessian[:dim_x, :dim_x], hessian[:dim_x, dim_x:]
@@ -135,7 +132,6 @@ def _with_hessian(
         fun=fun,
         x0=torch.zeros_like(x_star),
         y0=torch.zeros_like(y_star),
-        description=description,
         smoothness=smoothness,
         strong_concavity=mu,
         best_response=best_response,
@@ -198,7 +194,6 @@ def mixed_units() -> Problem:
         fun=lambda x, y: surface(x) + (b * x * y - 0.5 * y.square()).sum(-1),
         x0=torch.zeros(2, dtype=torch.float64),
         y0=torch.zeros(2, dtype=torch.float64),
-        description="sum d_i^2 (x_i - a_i)^2/2 + b x.y - |y|^2/2, a and d of very different sizes",
         smoothness=joint_smoothness(1e6, -1e-6, b, 1.0, 1.0),
         strong_concavity=1.0,
         best_response=lambda x: b * x.detach(),

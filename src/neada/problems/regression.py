@@ -63,7 +63,6 @@ def robust_least_squares(*, seed: int = 0) -> Problem:
         fun=fun,
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=targets.clone(),
-        description="|Ax - y|^2/2n - lambda |y - b|^2/2n",
         smoothness=joint_smoothness(norm**2 / n, 0.0, norm / n, mu, mu),
         strong_concavity=mu,
         best_response=best_response,
@@ -112,7 +111,6 @@ def robust_logistic(*, seed: int = 0) -> Problem:
         fun=fun,
         x0=torch.full((dim_x,), 0.5, dtype=torch.float64),
         y0=torch.full((n,), 1.0 / n, dtype=torch.float64),
-        description="logistic losses weighted on the simplex, chi-square penalty, bounded bumps",
         y_set=Simplex(),
         smoothness=joint_smoothness(
             most_convex, most_concave, spectral_norm(features), penalty, penalty
@@ -164,7 +162,6 @@ def wrm_logistic(*, seed: int = 0) -> Problem:
         fun=fun,
         x0=torch.full((dim_x,), -0.5 * radius / math.sqrt(dim_x), dtype=torch.float64),
         y0=torch.zeros(n * dim_x, dtype=torch.float64),
-        description="logistic losses of perturbed inputs - gamma |y_i|^2/2, |x| <= r",
         x_set=L2Ball(radius),
         strong_concavity=(penalty - radius**2 / 4) / n,
         best_response=best_response,
@@ -216,7 +213,6 @@ def fair_logistic(*, seed: int = 0) -> Problem:
         fun=fun,
         x0=torch.zeros(dim_x, dtype=torch.float64),
         y0=torch.zeros(2, dtype=torch.float64),
-        description="Lagrangian of logistic regression with |v.x| <= beta for a covariance v",
         y_set=NonNegative(),
         solution=(x_star, y_star),
     )
@@ -303,7 +299,6 @@ def auc_maximization(*, seed: int = 0) -> Problem:
         fun=fun,
         x0=torch.full((d + 2,), 0.5, dtype=torch.float64),
         y0=torch.zeros(1, dtype=torch.float64),
-        description="square surrogate of the AUC of a linear score, saddle form",
         smoothness=spectral_norm(_hessian(positive, negative, scale, regularization)),
         strong_concavity=2.0 * scale,
         best_response=best_response,

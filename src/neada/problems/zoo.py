@@ -80,4 +80,5 @@ def make(name: str, **options: Any) -> Problem:
     """
     check_choice("problem", name, _ZOO)
     factory, defaults = _ZOO[name]
-    return replace(factory(**{**defaults, **options}), name=name)
+    description = (factory.__doc__ or "").partition("\n")[0]
+    return replace(factory(**{**defaults, **options}), name=name, description=description)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,6 @@ class BallObjective(InputObjective):
 
     The arguments are those of `AdversarialTraining`.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("eps", "norm")
 
     def __init__(
         self,

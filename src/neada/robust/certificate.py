@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
+from neada import parallel
 from neada.checks import check_number
 from neada.robust.losses import Loss, checked_inputs, sample_losses, unreduced
 from neada.robust.smoothness import estimated_smoothness, is_unaltered, proven_smoothness
@@ -20,6 +20,9 @@ from neada.sets import Box
 from neada.tensors import is_whole, row_sums
 
 __all__ = ["Certificate", "certificate"]
+
+_NUM_PROBED = 256
+"""How many samples, at least, the smoothness is estimated from."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,6 @@ def certificate(
     gamma: float | None = None,
     tol: float = 1e-4,
     max_steps: int = 200,
-    num_probed: int = 256,
 ) -> Certificate:
     r"""Bound the loss of a network under every shift of the data.
 
@@ -91,7 +93,6 @@ def certificate(
             gamma > L / 2 gives a valid bound.
         tol: How large a sample's gap may be before its inner maximization stops.
         max_steps: A cap of the steps of one batch.
-        num_probed: How many samples the smoothness is estimated from.
 
     Returns:
         The bound and its parts.
@@ -118,13 +119,10 @@ def certificate(
     check_number("gamma", gamma)
     check_number("tol", tol)
     check_number("max_steps", max_steps, strict=False, whole=True)
-    check_number("num_probed", num_probed, whole=True)
-    model = objective.model
-    if isinstance(model, DistributedDataParallel):
-        model = model.module
+    model = parallel.unwrapped(objective.model)
     losses = _exact_losses(model, objective.loss_function)
     batches = _read(data, objective.bounds)
-    probed = _first(batches, num_probed)
+    probed = _first(batches, _NUM_PROBED)
     if not probed:
         raise ValueError("the data have no batches, so there is nothing to certify")
     of_classes = _are_classes(probed[0][1])
@@ -256,12 +254,7 @@ def _as_exact(entry: Any) -> Any:
 
 def _read(data: Iterable[Any], bounds: Box | None) -> Iterator[tuple[Tensor, Any]]:
     for batch in data:
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise TypeError(
-                "data must be batches (inputs, targets), such as a DataLoader yields, not "
-                f"{type(batch).__name__}"
-            )
-        inputs, targets = batch[0], batch[1]
+        inputs, targets, *_ = batch
         if isinstance(inputs, Tensor) and is_whole(inputs):
             inputs = inputs.double()
         clean = checked_inputs(inputs, bounds)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -22,7 +21,6 @@ from neada.robust.losses import (
     check_model,
     check_x_optimizer,
     checked_ids,
-    described,
     sample_losses,
     unreduced,
 )
@@ -35,7 +33,6 @@ from neada.stopping import StoppingRule
 __all__ = ["GroupDRO", "chi_square", "kullback_leibler"]
 
 
-_MAX_STEPS = 100
 _SMALLEST_WEIGHT = 1e-30  # below it the divergence goes on in a straight line: its slope is finite
 
 
@@ -68,10 +65,9 @@ class GroupDRO(Counted):
         stepper = neada.TiAda(model.parameters(), [objective.weights], y_set=neada.sets.Simplex())
         stepper.step(objective.closure(inputs, targets, groups))
 
-    A batch may lack groups. With ``estimate="mean"`` the loss of a missing group is the last one
+    A batch may lack groups. The loss of a missing group is the last one
     seen (before that, the mean of those present), so that its weight neither rises nor falls for
-    being absent; ``estimate="unbiased"`` divides the sum of a group's losses by how many samples
-    the frequencies promise, which is right on average for both players, and noisier.
+    being absent.
 
     Args:
         model: Any network.
@@ -79,10 +75,9 @@ class GroupDRO(Counted):
         num_groups: How many groups there are; group ids are from 0 to one less.
         regularizer: "kl", "chi2", or None.
         strength: The factor :math:`\lambda` of the regularizer.
-        frequencies: The groups' shares :math:`p` of the data; by default by `sizes`, or equal.
-        sizes: How many samples the groups have, for the adjustment.
+        sizes: How many samples the groups have, for their shares :math:`p` of the data and for the
+            adjustment; by default, the shares are equal.
         adjustment: The constant :math:`C` of the size adjustment.
-        estimate: How a group's loss is estimated from a batch, "mean" or "unbiased".
         y_optimizer: A function that takes a list with the weights and returns a torch optimizer
             with ``maximize=True`` and a simplex as its set. By default none has a learning rate to
             choose: exponentiated gradient, for "kl" with 1/strength, whose single step is the
@@ -114,18 +109,15 @@ class GroupDRO(Counted):
         *,
         regularizer: Literal["kl", "chi2"] | None = "kl",
         strength: float = 1.0,
-        frequencies: Tensor | Sequence[float] | None = None,
         sizes: Tensor | Sequence[int] | None = None,
         adjustment: float = 0.0,
-        estimate: Literal["mean", "unbiased"] = "mean",
         y_optimizer: Callable[[Sequence[Tensor]], Optimizer] | None = None,
         stopping: StoppingRule | None = None,
-        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
+        inner: InnerOptions = InnerOptions(max_steps=100),  # noqa: B008 (frozen)
     ) -> None:
         check_model(model)
         check_number("num_groups", num_groups, above=1, strict=False, whole=True)
         check_choice("regularizer", regularizer, ("kl", "chi2", None))
-        check_choice("estimate", estimate, ("mean", "unbiased"))
         check_number("strength", strength)
         check_number("adjustment", adjustment, strict=False)
         if regularizer is None and strength != 1.0:
@@ -142,16 +134,18 @@ class GroupDRO(Counted):
         self.num_groups = num_groups
         self.regularizer = regularizer
         self.strength = strength
-        self.estimate = estimate
         self._sample_loss = unreduced(loss)
-        counts = None if sizes is None else _positive(sizes, "sizes", num_groups, like)
-        given = counts if frequencies is None else frequencies
-        given = torch.ones(num_groups) if given is None else given
-        shares = _positive(given, "frequencies", num_groups, like)
-        self.frequencies = shares / shares.sum()
-        self._bonus = torch.zeros_like(shares) if counts is None else adjustment / counts.sqrt()
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        given = [1.0] * num_groups if sizes is None else sizes
+        counts = torch.as_tensor(given, dtype=dtype, device=like.device)
+        if counts.shape != (num_groups,) or not bool((counts.isfinite() & (counts > 0.0)).all()):
+            raise ValueError(
+                f"sizes must be {num_groups} positive numbers, one per group, got {counts.tolist()}"
+            )
+        self.frequencies = counts / counts.sum()
+        self._bonus = adjustment / counts.sqrt()
         self.weights = self.frequencies.clone().requires_grad_()
-        self._last_losses = torch.full_like(shares, torch.nan)
+        self._last_losses = torch.full_like(counts, torch.nan)
         make = self._default_optimizer if y_optimizer is None else y_optimizer
         self.y_optimizer = make([self.weights])
         if not all(isinstance(member, Simplex) for member in constraints(self.y_optimizer)):
@@ -160,28 +154,10 @@ class GroupDRO(Counted):
                 "neada.constrain it"
             )
         self.stopping = stopping
-        self.inner = inner if inner.max_steps is not None else replace(inner, max_steps=_MAX_STEPS)
+        self.inner = inner
         self._stepper: NeAda | Simultaneous | None = None
         self._loop: InnerLoop | None = None  # that of the stepper
         self._loaded: dict[str, Any] | None = None  # the state of the loop before there is one
-
-    def __repr__(self) -> str:
-        weights = [round(weight, 4) for weight in self.weights.tolist()]
-        parts = {
-            "num_groups": self.num_groups,
-            "regularizer": self.regularizer,
-            "strength": None if self.regularizer is None else self.strength,
-            "weights": weights if len(weights) <= 8 else None,  # one line
-        }
-        return described(self, self.model, self.loss_function, parts)
-
-    def exponentiated_gradient(self, lr: float | None = None) -> Optimizer:
-        r"""An optimizer of the weights: :math:`y_g \leftarrow y_g e^{\eta \nabla_g} / \Sigma`.
-
-        Args:
-            lr: The learning rate :math:`\eta`; None for one that adapts.
-        """
-        return ExponentiatedGradient([self.weights], lr)
 
     def group_losses(self, inputs: Tensor, targets: Any, groups: Tensor) -> Tensor:
         """The groups' losses in a batch, with the graph of the model.
@@ -198,8 +174,6 @@ class GroupDRO(Counted):
         counts = torch.bincount(places, minlength=self.num_groups)
         if parallel.is_active():
             sums, counts = _of_all_ranks(sums, counts)
-        if self.estimate == "unbiased":
-            return sums / (counts.sum() * self.frequencies)
         present = counts > 0
         means = sums / counts.clamp_min(1)
         with torch.no_grad():
@@ -301,7 +275,7 @@ class GroupDRO(Counted):
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
             return AdGD(weights, maximize=True, constraint=Simplex())
-        return self.exponentiated_gradient(1.0 / self.strength if self.regularizer else None)
+        return ExponentiatedGradient(weights, 1.0 / self.strength if self.regularizer else None)
 
     def _stepper_for(self, x_optimizer: Optimizer) -> NeAda | Simultaneous:
         if self._stepper is None or self._stepper.x_optimizer is not x_optimizer:
@@ -332,16 +306,3 @@ def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     parallel.average_([joint])
     totals, all_counts = (parallel.num_ranks() * joint).chunk(2)
     return totals + parallel.num_ranks() * (sums - sums.detach()), all_counts.round().long()
-
-
-def _positive(
-    numbers: Tensor | Sequence[float], name: str, num_groups: int, like: Tensor
-) -> Tensor:
-    """One positive number per group, on the device of the model and in at least its dtype."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    found = torch.as_tensor(numbers, dtype=dtype, device=like.device)
-    if found.shape != (num_groups,) or not bool((found.isfinite() & (found > 0.0)).all()):
-        raise ValueError(
-            f"{name} must be {num_groups} positive numbers, one per group, got {found.tolist()}"
-        )
-    return found

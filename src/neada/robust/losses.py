@@ -24,7 +24,6 @@ __all__ = [
     "checked_ids",
     "checked_inputs",
     "checked_norm",
-    "described",
     "sample_losses",
     "take_rows",
     "unreduced",
@@ -39,11 +38,6 @@ def unreduced(loss: Loss) -> Loss:
 
     A module with that attribute is copied, not changed; a function with that keyword is bound.
     """
-    if not callable(loss):
-        raise TypeError(
-            f"loss must be a function of (outputs, targets), not {type(loss).__name__}: pass "
-            "torch.nn.functional.cross_entropy, for example"
-        )
     if isinstance(loss, nn.Module):
         if hasattr(loss, "reduction"):
             loss = copy.copy(loss)
@@ -76,16 +70,11 @@ def sample_losses(losses: object, num_samples: int) -> Tensor:
 
 def take_rows(data: Any, rows: Tensor) -> Any:
     """Return some rows of a tensor, or of every tensor in a list, tuple or dictionary."""
-    if isinstance(data, Tensor):
-        return data[rows]
     if isinstance(data, Mapping):
         return {name: take_rows(part, rows) for name, part in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, str):
+    if isinstance(data, list | tuple):
         return [take_rows(part, rows) for part in data]
-    raise TypeError(
-        f"targets of type {type(data).__name__} cannot be indexed by sample: use a tensor (or a "
-        "list or dictionary of tensors), or per_sample=False"
-    )
+    return data[rows]
 
 
 def check_model(model: object) -> None:
@@ -179,17 +168,3 @@ def checked_norm(loss: float, params: Sequence[Tensor], sharded: bool) -> float:
     if not math.isfinite(norm_sq):
         tensors.raise_non_finite(grads)
     return float(norm_sq)
-
-
-def described(owner: object, model: nn.Module, loss: Loss, parts: Mapping[str, object]) -> str:
-    """Return an objective in one line.
-
-    Args:
-        owner: The objective.
-        model: Its network, of which the class is shown.
-        loss: Its loss, of which the name is shown.
-        parts: What else is shown, by name; None is left out.
-    """
-    loss_name = getattr(loss, "__name__", None) or type(loss).__name__
-    shown = [f"{name}={part!r}" for name, part in parts.items() if part is not None]
-    return f"{type(owner).__name__}({', '.join([type(model).__name__, loss_name, *shown])})"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import parallel, tensors
-from neada.checks import check_origin, check_pair
+from neada.checks import check_origin
 from neada.inner import Counted, Counters, backward
 from neada.optim.base import PlayerOptimizer
 from neada.robust.adversary import Adversary, inner_model
@@ -23,7 +23,6 @@ from neada.robust.losses import (
     checked_ids,
     checked_inputs,
     checked_norm,
-    described,
     sample_losses,
     unreduced,
 )
@@ -43,8 +42,6 @@ class InputObjective(Counted, ABC):
     (`_region`), and the loss that x minimizes (`_x_losses`).
     """
 
-    _shown: ClassVar[tuple[str, ...]]
-    """The attributes that define the problem, for `repr`."""
     _gap: Callable[[Tensor, Tensor, Set], Tensor] | None = None
     """What the rule is evaluated on per sample, from y, its gradient and its region, where it is
     not the squared gradient mapping."""
@@ -62,18 +59,13 @@ class InputObjective(Counted, ABC):
         self._module = parallel.unwrapped(model)
         self.loss_function = loss
         self.adversary = adversary
-        self.bounds = None if bounds is None else Box(*check_pair("bounds", bounds))
+        self.bounds = None if bounds is None else Box(*bounds)
         self.grad_scaler: torch.amp.GradScaler | None = None
         self.generator: torch.Generator | None = None
         self.inner = adversary.inner_loop()
         self._sample_loss = unreduced(loss)
         self._kept: Tensor | None = None  # perturbations by sample id
         self._x_optimizer: Optimizer | None = None  # the one that has been checked
-
-    def __repr__(self) -> str:
-        own = {name: getattr(self, name) for name in self._shown}
-        rest = {"bounds": self.bounds, "stopping": str(self.inner.stopping)}
-        return described(self, self.model, self.loss_function, {**own, **rest})
 
     # What the objectives differ in.
 

@@ -74,8 +74,6 @@ class TRADES(BallObjective):
         Robustness and Accuracy, ICML 2019.
     """
 
-    _shown = ("eps", "norm", "beta")
-
     def __init__(
         self,
         model: nn.Module,

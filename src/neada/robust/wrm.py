@@ -113,7 +113,6 @@ class WRM(InputObjective):
         )
         return cls(model, loss, gamma, adversary=adversary)
 
-    _shown = ("gamma",)
     _first_step_fits = True  # to the maximum of a linear loss minus the price
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:

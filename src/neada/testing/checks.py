@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "assert_close",
     "assert_raises",
     "clones",
     "difference",
@@ -66,6 +67,14 @@ def difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """The largest difference of two entries; NaN counts as infinite."""
     apart = (flat(left).detach().double() - flat(right).detach().double()).abs()
     return float(apart.nan_to_num(nan=float("inf")).max())
+
+
+def assert_close(
+    left: Sequence[Tensor], right: Sequence[Tensor], when: str, tol: float = 0.0
+) -> None:
+    """Raise an `AssertionError` if two entries differ by more than `tol`."""
+    apart = difference(left, right)
+    assert apart <= tol, f"an entry differs by {apart:.3g} {when}"
 
 
 def saved_and_loaded(state: Any) -> Any:

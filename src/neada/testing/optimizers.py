@@ -11,6 +11,7 @@ from neada.optim import NonFiniteGradient, PlayerOptimizer
 from neada.optim.constrain import constrain
 from neada.sets import Box
 from neada.testing.checks import (
+    assert_close,
     assert_raises,
     clones,
     difference,
@@ -118,8 +119,7 @@ def _check_maximize(make: Make) -> None:
     for i in range(20):
         _step(minimizing, lambda: _value(low))
         _step(maximizing, lambda: -_value(high))
-        apart = difference([low], [high])
-        assert apart == 0.0, f"after {i + 1} steps they are {apart:.3g} apart"
+        assert_close([low], [high], f"after {i + 1} steps")
 
 
 def _check_gradients_unchanged(make: Make) -> None:
@@ -134,8 +134,7 @@ def _check_gradients_unchanged(make: Make) -> None:
             optimizer.zero_grad()
             w.grad = before.clone()
             _take(optimizer, _value(w.detach()).item(), lambda w=w: _value(w))  # type: ignore[misc]
-            changed = difference([w.grad], [before])
-            assert changed == 0.0, f"with maximize={maximize} an entry changed by {changed:.3g}"
+            assert_close([w.grad], [before], f"with maximize={maximize}")
 
 
 def _check_missing_gradient(make: Make) -> None:
@@ -144,8 +143,7 @@ def _check_missing_gradient(make: Make) -> None:
     optimizer = make([unused, used])
     optimizer.step()
     _run(optimizer, used, 5)
-    moved = difference([unused], [torch.tensor([1.0, 2.0])])
-    assert moved == 0.0, f"it moved by {moved:.3g}"
+    assert_close([unused], [torch.tensor([1.0, 2.0])], "after five steps")
 
 
 def _check_groups(make: Make) -> None:
@@ -159,8 +157,7 @@ def _check_groups(make: Make) -> None:
     still = [i for i, part in enumerate(parts) if not bool(part.any())]
     assert not still, f"tensor {still[:1]} of three in two groups did not move"
     if isinstance(one, PlayerOptimizer):
-        apart = difference([flat(parts)], [joint])
-        assert apart <= 1e-9, f"in two groups the steps are others, by {apart:.3g} after 10 steps"
+        assert_close([flat(parts)], [joint], "in two groups after 10 steps", tol=1e-9)
     late = leaf(_START[:3])
     growing = make([parts[2]])
     _step(growing, lambda: _value(torch.cat([parts[2], late])))
@@ -176,8 +173,7 @@ def _check_dtypes(make: Make) -> None:
     _run(make([single]), single, 8)
     _run(make([double]), double, 8)
     assert single.dtype == torch.float32, f"they became {single.dtype}"
-    apart = difference([single], [double])
-    assert apart <= 1e-3, f"after 8 steps they are {apart:.3g} apart"
+    assert_close([single], [double], "after 8 steps", tol=1e-3)
 
 
 def _check_closure(make: Make) -> None:
@@ -196,8 +192,7 @@ def _check_closure(make: Make) -> None:
         expected = _value(usual.detach())
         loss: Any = other.step(closure)  # type: ignore[arg-type]
         assert loss is not None and loss == expected, f"it returned {loss}"
-    apart = difference([ours], [usual])
-    assert apart == 0.0, f"after 5 steps they are {apart:.3g} apart"
+    assert_close([ours], [usual], "after 5 steps")
 
 
 def _check_state(make: Make) -> None:
@@ -210,8 +205,7 @@ def _check_state(make: Make) -> None:
         second = make([half])
         second.load_state_dict(saved_and_loaded(first.state_dict()))
         _run(second, half, 20)
-        apart = difference([whole], [half])
-        assert apart == 0.0, f"20 steps after the load they are {apart:.3g} apart in {dtype}"
+        assert_close([whole], [half], f"20 steps after the load in {dtype}")
 
 
 def _check_constraint(make: Make) -> None:
@@ -269,8 +263,7 @@ def _check_reset(make: Make) -> None:
     optimizer.reset()
     _run(optimizer, used, 7)
     _run(make([fresh]), fresh, 7)
-    apart = difference([used], [fresh])
-    assert apart == 0.0, f"7 steps after reset() it is {apart:.3g} away from a new optimizer"
+    assert_close([used], [fresh], "7 steps after reset()")
     plain, resetting = leaf(_START), leaf(_START)
     one, other = make([plain]), make([resetting])
     assert isinstance(other, PlayerOptimizer)
@@ -278,8 +271,7 @@ def _check_reset(make: Make) -> None:
         _run(one, plain, 4)
         _run(other, resetting, 4)
         other.reset(keep="everything")
-    apart = difference([plain], [resetting])
-    assert apart == 0.0, f"keep='everything' changes the steps by {apart:.3g}"
+    assert_close([plain], [resetting], "after reset(keep='everything')")
 
 
 def _check_rows(make: Make) -> None:
@@ -291,8 +283,7 @@ def _check_rows(make: Make) -> None:
         _step(together, lambda: _value(rows))
         for w, optimizer in zip(alone, separate, strict=True):
             _step(optimizer, lambda w=w: _value(w).sum())  # type: ignore[misc]
-    apart = difference([rows], [torch.cat(alone)])
-    assert apart <= 1e-8, f"after 12 steps they are {apart:.3g} apart"
+    assert_close([rows], [torch.cat(alone)], "after 12 steps", tol=1e-8)
 
 
 def _check_rows_without_gradient(make: Make) -> None:
@@ -309,5 +300,4 @@ def _check_rows_without_gradient(make: Make) -> None:
         _step(together, lambda m=moving: value(rows, targets, m))  # type: ignore[misc]
         for i in range(3):
             _step(separate[i], lambda i=i, m=moving: value(alone[i], targets[i], m[i]).sum())  # type: ignore[misc]
-    apart = difference([rows], [torch.cat(alone)])
-    assert apart <= 1e-8, f"after {len(pauses)} steps they are {apart:.3g} apart"
+    assert_close([rows], [torch.cat(alone)], f"after {len(pauses)} steps", tol=1e-8)

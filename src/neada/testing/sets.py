@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from neada.sets import Set
-from neada.testing.checks import clones, difference, flat, run_checks
+from neada.testing.checks import assert_close, clones, difference, flat, run_checks
 
 __all__ = ["check_set"]
 
@@ -104,8 +104,7 @@ def _check_idempotent(one: Set, shapes: Shapes) -> None:
     """Projecting twice is projecting once, bit for bit."""
     for point in _points(shapes):
         once = one.project(point)
-        moved = difference(one.project(once), once)
-        assert moved == 0.0, f"the second projection moves by {moved:.3g} {_of(point)}"
+        assert_close(one.project(once), once, _of(point))
 
 
 def _check_points_inside(one: Set, shapes: Shapes) -> None:
@@ -113,8 +112,7 @@ def _check_points_inside(one: Set, shapes: Shapes) -> None:
     for dtype in (torch.float32, torch.float64):
         for seed in range(20):
             point = _inside(one, shapes, seed, dtype)
-            moved = difference(one.project(point), point)
-            assert moved == 0.0, f"a point between two projections moves by {moved:.3g}"
+            assert_close(one.project(point), point, "for a point between two projections")
 
 
 def _check_nearest(one: Set, shapes: Shapes) -> None:
@@ -139,8 +137,7 @@ def _check_in_place(one: Set, shapes: Shapes) -> None:
         # units in the last place of the largest entry.
         rounding = 8.0 * torch.finfo(point[0].dtype).eps * float(flat(point).abs().max())
         for given in (clones(point), wide):
-            apart = difference(one.project_(given), one.project(point))
-            assert apart <= rounding, f"they differ by {apart:.3g} {_of(point)}"
+            assert_close(one.project_(given), one.project(point), _of(point), tol=rounding)
 
 
 def _check_points_outside(one: Set, shapes: Shapes) -> None:

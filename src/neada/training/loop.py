@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from neada import devices, parallel
-from neada.checks import check_path
 from neada.data import Batches, Dataset
 from neada.inner import BudgetExhausted
 from neada.progress import progress_bar
@@ -73,7 +72,7 @@ def train(
         model: A network to train in place, instead of ``config.model``.
         data: A data set, instead of ``config.data``.
         progress: True shows a progress bar on a terminal and in a notebook (the extra `cli`), and
-            elsewhere writes a line to stderr every 30 seconds; a function is called after every
+            elsewhere writes to stderr every 30 seconds; a function is called after every
             step.
         checkpoint_seconds: The time between checkpoints.
         tensorboard: Also write the metrics for TensorBoard (the extra `tensorboard`).
@@ -96,7 +95,7 @@ def train(
     """
     if folder is None and (resume or tensorboard):
         raise ValueError("resume and tensorboard require a run folder")
-    folder = None if folder is None else check_path("folder", folder)
+    folder = None if folder is None else Path(folder)
     writer = _summary_writer() if tensorboard else None
     device = devices.choose(config.device)
     with parallel.process_group(device), _threads(config.threads), contextlib.ExitStack() as held:
@@ -263,7 +262,6 @@ class _Training:
             show: Called with the part that is done and a description during evaluations.
             checkpoint_seconds: The time between checkpoints.
         """
-        first_part, began = self._part(), time.perf_counter()
         batches = self.batches.endless()
         try:
             if self.folder is not None and not self.resumed:
@@ -315,10 +313,8 @@ class _Training:
                     self._skip(error)
                     continue
                 self._keep([float(getattr(info, name)) for name in METRICS])
-                part = self._part()
-                pace = (time.perf_counter() - began) / max(part - first_part, 1e-9)
                 counts = (self.game.calls, self.game.x_steps, info.loss, info.inner_steps)
-                progress(Progress(part, *counts, self.accuracy, seconds_left=pace * (1.0 - part)))
+                progress(Progress(self._part(), *counts, self.accuracy))
         except FloatingPointError as error:
             words = f"after {self.game.calls} gradient calls: {error}"
             return self._result(TrainStatus.NON_FINITE, words)

@@ -9,7 +9,6 @@ from torch import nn
 
 from neada import data as datasets
 from neada import devices, models, tables
-from neada.checks import check_path
 from neada.data import Dataset
 from neada.runs import RunFolder
 from neada.training.config import TrainConfig
@@ -75,7 +74,7 @@ def open_run(
         ValueError: The folder has no training run with a checkpoint, the weights do not fit the
             model, or there is no such device.
     """
-    folder = check_path("folder", folder)
+    folder = Path(folder)
     run = RunFolder(folder)
     try:
         config = TrainConfig.from_dict(run.config())

@@ -30,7 +30,6 @@ class Progress:
         loss: The loss of the last batch at the perturbed inputs.
         inner_steps: The inner steps of the last batch.
         accuracy: The last clean test accuracy; None before the first evaluation.
-        seconds_left: An estimate of the remaining time.
     """
 
     part: float
@@ -39,7 +38,6 @@ class Progress:
     loss: float
     inner_steps: int
     accuracy: float | None
-    seconds_left: float | None
 
     @property
     def words(self) -> str:
