@@ -79,7 +79,8 @@ def shown(value: Any) -> str:
 def short(claim: dict[str, Any]) -> dict[str, Any]:
     """What a claim measured."""
     return {
-        key: claim[key] for key in ("verdict", "measured", "relation", "expected", "seeds", "note")
+        key: claim[key]
+        for key in ("subject", "result", "measured", "relation", "expected", "seeds", "note")
     }
 
 
@@ -138,13 +139,14 @@ def verdicts(records: Records) -> str:
         if not claims:
             continue
         by_verdict = {
-            verdict: [key for key, claim in claims.items() if claim["verdict"] == verdict]
-            for verdict in ("holds", "fails", "not tested")
+            verdict: [key for key, claim in claims.items() if claim["result"] == verdict]
+            for verdict in ("supported", "not supported", "not tested")
         }
         counts = [*map(len, by_verdict.values()), record.numbers["seconds"] / 60]
         total = [a + b for a, b in zip(total, counts, strict=True)]
         others = [
-            f"`{key.split('/', 1)[1]}`" for key in (*by_verdict["fails"], *by_verdict["not tested"])
+            f"`{key.split('/', 1)[1]}`"
+            for key in (*by_verdict["not supported"], *by_verdict["not tested"])
         ]
         lines.append(f"| `{name}` | {numbers_of(counts)} | {', '.join(others)} |")
     return "\n".join([*lines, f"| all | {numbers_of(total)} | |", ""])

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from neada.runs import atomic_write, write_json
-from reproduction.report.content import Section, as_data, collect, summary, verdict_table
+from reproduction.report.content import Section, as_data, collect, summary, result_table
 from reproduction.report.page import page
 
-__all__ = ["Section", "as_data", "collect", "page", "summary", "verdict_table", "write"]
+__all__ = ["Section", "as_data", "collect", "page", "summary", "result_table", "write"]
 
 
 def write(out: Path) -> tuple[dict[str, Any], list[Section]]:

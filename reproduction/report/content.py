@@ -14,7 +14,7 @@ from reproduction import figures
 from reproduction.experiment import Claim, Record
 from reproduction.runner import last_request
 
-__all__ = ["RunLine", "Section", "as_data", "collect", "measured_text", "summary", "verdict_table"]
+__all__ = ["RunLine", "Section", "as_data", "collect", "measured_text", "summary", "result_table"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Section:
     @property
     def share(self) -> str:
         """How many claims hold: "13/15 hold"."""
-        num_hold = sum(claim.verdict == "holds" for claim in self.claims)
+        num_hold = sum(claim.result == "supported" for claim in self.claims)
         return f"{num_hold}/{len(self.claims)} hold"
 
     def known(self, claim: Claim) -> str:
@@ -116,8 +116,9 @@ def _section(out: Path, name: str, settings: dict[str, Any], draw: bool) -> Sect
     figure = thumbnail = None
     try:
         claims = experiment.claims(records)
-        if draw and records:
-            picture, figure = figures.save(experiment.figure(records), out / name)
+        drawn = experiment.figure(records) if draw and records else None
+        if drawn is not None:
+            picture, figure = figures.save(drawn, out / name)
             thumbnail = _thumbnail(picture)
     except _ODD as error:
         raise ValueError(
@@ -175,22 +176,22 @@ def summary(claims: Sequence[Claim]) -> str:
         >>> summary([Claim("a", "", "", 1.0, "<", 2.0)])
         '1 of 1 claims hold'
     """
-    count = Counter(claim.verdict for claim in claims)
-    parts = [f"{count['holds']} of {len(claims)} claims hold"]
-    if count["fails"]:
+    count = Counter(claim.result for claim in claims)
+    parts = [f"{count['supported']} of {len(claims)} claims hold"]
+    if count["not supported"]:
         parts.append(f"{count['fails']} fail{'s' if count['fails'] == 1 else ''}")
     if count["not tested"]:
         parts.append(f"{count['not tested']} not tested")
     return ", ".join(parts)
 
 
-def verdict_table(sections: Sequence[Section]) -> str:
+def result_table(sections: Sequence[Section]) -> str:
     """One line per claim: verdict, name, measured and expected value."""
     claims = [claim for section in sections for claim in section.claims]
     width = min(_WIDTH, max((len(claim.id) for claim in claims), default=10))
     lines = [f"{'verdict':10} {'claim':{width}} {'measured':>10}  expected"]
     lines += [
-        f"{claim.verdict:10} {claim.id:{width}} {measured_text(claim):>10}  {claim.expectation}"
+        f"{claim.result:10} {claim.id:{width}} {measured_text(claim):>10}  {claim.expectation}"
         for claim in claims
     ]
     return "\n".join([*lines, "", summary(claims)])

@@ -15,7 +15,11 @@ from reproduction.report.markup import Markup, element, join, raw_element
 
 __all__ = ["page"]
 
-_VERDICTS = {"fails": ("✗", "fail"), "not tested": ("○", "not tested"), "holds": ("✓", "hold")}
+_VERDICTS = {
+    "not supported": ("✗", "fail"),
+    "not tested": ("○", "not tested"),
+    "supported": ("✓", "hold"),
+}
 """In the order of a section: a sign, and the word for several claims."""
 _UNKNOWN = "Why is not known; what was measured is below."
 
@@ -75,7 +79,9 @@ def _scale(request: dict[str, Any]) -> Markup:
 
 
 def _failing(sections: Sequence[Section]) -> Markup | None:
-    failing = [(s, f) for s in sections if (f := [c for c in s.claims if c.verdict == "fails"])]
+    failing = [
+        (s, f) for s in sections if (f := [c for c in s.claims if c.result == "not supported"])
+    ]
     if not failing:
         return None
     num = sum(len(claims) for _, claims in failing)
@@ -136,13 +142,13 @@ def _filter(sections: Sequence[Section]) -> Markup:
 def _section(out: Path, section: Section) -> Markup:
     folded = []
     for verdict, (sign, word) in _VERDICTS.items():
-        claims = [claim for claim in section.claims if claim.verdict == verdict]
+        claims = [claim for claim in section.claims if claim.result == verdict]
         if claims:
             words = element(
                 "summary", f"{sign} {len(claims)} {word}", class_=f"verdict {_class(verdict)}"
             )
             table = _claims_table(claims, in_full=True)
-            is_open = verdict == "fails"
+            is_open = verdict == "not supported"
             folded.append(element("details", words, table, class_="claims", open=is_open))
     figure = section.figure and element(
         "img",
@@ -189,7 +195,7 @@ def _claims_table(claims: Sequence[Claim], in_full: bool = False) -> Markup:
             name = element("a", name, href=_anchor(claim.id))
         remarks = [text for text in (claim.note, claim.untested) if text]
         note = f" · {'; '.join(remarks)}" if remarks else None
-        attributes = {"id": claim.id, "data_verdict": claim.verdict} if in_full else {}
+        attributes = {"id": claim.id, "data_verdict": claim.result} if in_full else {}
         rows.append(
             element(
                 "tr",
