@@ -142,7 +142,7 @@ def _run(options: argparse.Namespace) -> int:
     for error, titles in by_error.items():
         others = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
         print(f"reproduction: {titles[0]}{others} failed: {error}", file=sys.stderr)
-    _, sections = report.write(folder)
+    sections = report.write(folder)
     print(report.result_table(sections))
     print(f"\nreport: {folder / 'report.html'}")
     for section in sections:

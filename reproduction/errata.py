@@ -1,7 +1,7 @@
 """Corrections to the paper, each with a counterexample or a computation.
 
 Three kinds are listed separately: errors, typos and notation, and remarks, which are not errata.
-"Supported" means that the computation confirms the correction. Costs seconds, the same at every scale.
+"Supported" means that the computation confirms the correction. Costs seconds at every scale.
 """
 
 import inspect

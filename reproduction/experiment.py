@@ -45,6 +45,7 @@ __all__ = [
     "configs",
     "if_complete",
     "make",
+    "read_record",
     "run_folder",
 ]
 
@@ -201,9 +202,32 @@ class Record:
     config: Any
     rows: Sequence[dict[str, Any]]
 
-    def column(self, name: str) -> Array:
-        """One number, or list of numbers, of every row that has it."""
-        return np.array([row[name] for row in self.rows if name in row], dtype=float)
+    def column(self, name: str, **facts: object) -> Array:
+        """One column as an array: one entry, or one list of entries, per row.
+
+        Args:
+            name: The name of the column; rows without it are left out.
+            facts: Values that other columns must have, such as `ratio=0.01, start="random"`.
+        """
+        rows = [row for row in self.rows if facts.items() <= row.items()]
+        return np.array([row[name] for row in rows if name in row], dtype=float)
+
+    def columns(self, **facts: object) -> dict[str, Array]:
+        """All columns of numbers by name; see `column`."""
+        first = next((row for row in self.rows if facts.items() <= row.items()), {})
+        names = [name for name, value in first.items() if not isinstance(value, str)]
+        return {name: self.column(name, **facts) for name in names}
+
+
+def read_record(run: RunFolder, config: ExperimentConfig) -> Record:
+    """Read a finished run.
+
+    Raises:
+        ValueError: The run is missing, unfinished, damaged or of another config.
+    """
+    if problem := run.problem(asdict(config)):
+        raise ValueError(problem)
+    return Record(config, run.rows())
 
 
 class Experiment(Protocol):

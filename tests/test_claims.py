@@ -1,4 +1,4 @@
-"""A claim is judged by its number and by nothing else."""
+"""The result of a claim follows from its number and by nothing else."""
 
 import math
 
@@ -8,7 +8,7 @@ from reproduction.experiment import Claim
 
 
 @pytest.mark.parametrize(
-    ("measured", "relation", "expected", "verdict"),
+    ("measured", "relation", "expected", "result"),
     [
         (1.0, "<=", 1.0, "supported"),
         (1.1, "<=", 1.0, "not supported"),
@@ -25,11 +25,11 @@ from reproduction.experiment import Claim
         (None, ">", 1.0, "not tested"),
     ],
 )
-def test_the_verdict_follows_from_the_number(
-    measured: float | None, relation: str, expected: float, verdict: str
+def test_the_result_follows_from_the_number(
+    measured: float | None, relation: str, expected: float, result: str
 ) -> None:
     claim = Claim("id", "a sentence", "Figure 1", measured, relation, expected)  # type: ignore[arg-type]
-    assert claim.result == verdict
+    assert claim.result == result
 
 
 def test_a_number_that_allows_no_conclusion_is_not_tested() -> None:
