@@ -37,9 +37,7 @@ def section(folder: Path, words: str) -> Section:
         Claim(f"toy/{name}", words, words, number, "<=", 1.0, 4, words)
         for name, number in MEASURED.items()
     ]
-    run = Run(
-        Record(Config(words), []), folder / "toy" / "runs" / "run-1", 1.25, {"python": words}
-    )
+    run = Run(Record(Config(words), []), folder / "toy" / "runs" / "run-1", 1.25, {"python": words})
     return Section("toy", experiment, [run], [(words, words)], claims, figure)  # type: ignore[arg-type]
 
 
