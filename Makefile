@@ -59,7 +59,7 @@ $(READY_DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "neada needs Python 3.11 or newer; set PYTHON=python3.11 (or newer)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) -e ".[cli,plots,data]"
+	$(PIP_INSTALL) -e ".[reproduction]"
 	@touch $@
 
 $(READY): $(READY_DEMO)

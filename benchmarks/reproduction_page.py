@@ -13,12 +13,15 @@ import datetime
 import json
 import shutil
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pages
+
+from reproduction.experiment import SUBJECTS
 
 NUMBERS, PAGE = pages.DOCS / "reproduction.json", pages.DOCS / "reproduction.md"
 # What makes two runs the same but for their seed, by experiment; these have a table.
@@ -79,7 +82,8 @@ def shown(value: Any) -> str:
 def short(claim: dict[str, Any]) -> dict[str, Any]:
     """What a claim measured."""
     return {
-        key: claim[key] for key in ("verdict", "measured", "relation", "expected", "seeds", "note")
+        key: claim[key]
+        for key in ("subject", "result", "measured", "relation", "expected", "seeds", "note")
     }
 
 
@@ -126,28 +130,31 @@ def spread(values: list[float]) -> list[float]:
 # From records to tables.
 
 
-def verdicts(records: Records) -> str:
-    """How many claims of each experiment hold, which do not, and how long it took."""
-    lines = [
-        "| experiment | holds | fails | not tested | minutes | which do not hold |",
-        "|---|---|---|---|---|---|",
-    ]
-    total = [0, 0, 0, 0.0]
+def results(records: Records) -> str:
+    """The tallies, and the results of every experiment with the claims that are not supported."""
+    names = ("supported", "not supported", "not tested")
+    head = f"| {' | '.join(names)} |"
+    every = [c for r in records.values() for c in r.numbers["claims"].values()]
+    lines = [f"| {head}", "|---|---|---|---|"]
+    for subject, words in SUBJECTS.items():
+        counts = Counter(c["result"] for c in every if c["subject"] == subject)
+        lines.append(f"| {words} | {' | '.join(str(counts[name]) for name in names)} |")
+    lines += ["", f"| experiment {head} minutes | claims that are not supported or not tested |"]
+    lines += ["|---|---|---|---|---|---|"]
     for name, record in records.items():
         claims = record.numbers["claims"]
-        if not claims:
-            continue
-        by_verdict = {
-            verdict: [key for key, claim in claims.items() if claim["verdict"] == verdict]
-            for verdict in ("holds", "fails", "not tested")
+        by_result = {
+            result: [key for key, claim in claims.items() if claim["result"] == result]
+            for result in names
         }
-        counts = [*map(len, by_verdict.values()), record.numbers["seconds"] / 60]
-        total = [a + b for a, b in zip(total, counts, strict=True)]
+        counts_row = [*map(len, by_result.values()), record.numbers["seconds"] / 60]
         others = [
-            f"`{key.split('/', 1)[1]}`" for key in (*by_verdict["fails"], *by_verdict["not tested"])
+            f"`{key.split('/', 1)[1]}`"
+            for key in (*by_result["not supported"], *by_result["not tested"])
         ]
-        lines.append(f"| `{name}` | {numbers_of(counts)} | {', '.join(others)} |")
-    return "\n".join([*lines, f"| all | {numbers_of(total)} | |", ""])
+        if claims:
+            lines.append(f"| `{name}` | {numbers_of(counts_row)} | {', '.join(others)} |")
+    return "\n".join([*lines, ""])
 
 
 def numbers_of(counts: list[float]) -> str:
@@ -265,7 +272,7 @@ def sources(records: Records) -> str:
 
 TABLES: dict[str, Callable[[Records], str]] = {
     "sources": sources,
-    "verdicts": verdicts,
+    "results": results,
     "figure-3": figure_3,
     "figure-4": figure_4,
     "figure-4-7820": lambda records: figure_4(records, "mnist-dro-7820"),

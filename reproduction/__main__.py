@@ -142,15 +142,15 @@ def _run(options: argparse.Namespace) -> int:
     for error, titles in by_error.items():
         others = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
         print(f"reproduction: {titles[0]}{others} failed: {error}", file=sys.stderr)
-    _, sections = report.write(folder)
-    print(report.verdict_table(sections))
+    sections = report.write(folder)
+    print(report.result_table(sections))
     print(f"\nreport: {folder / 'report.html'}")
     for section in sections:
         if section.figure is not None:
             print(f"figure: {section.figure.with_suffix('.png')}")
     kept = f", {outcome.num_kept} kept" if outcome.num_kept else ""
     print(f"runs:   {outcome.num_run} run{kept}, {time.perf_counter() - started:.0f} s")
-    unsupported = any(c.verdict != "holds" for section in sections for c in section.claims)
+    unsupported = any(c.result != "supported" for section in sections for c in section.claims)
     return 1 if outcome.broken or (options.strict and unsupported) else 0
 
 

@@ -1,7 +1,7 @@
 """Corrections to the paper, each with a counterexample or a computation.
 
 Three kinds are listed separately: errors, typos and notation, and remarks, which are not errata.
-"holds" means that the computation confirms the correction. Costs seconds, the same at every scale.
+"Supported" means that the computation confirms the correction. Costs seconds at every scale.
 """
 
 import inspect
@@ -69,7 +69,9 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         note = _statement(correction)
         if letter not in rows:
             id_ = f"errata/{correction.id}"
-            found.append(Claim(id_, letter, correction.where, None, ">", 0.0, note=note))
+            found.append(
+                Claim(id_, letter, correction.where, None, ">", 0.0, note=note, corrects=True)
+            )
         for row in rows.get(letter, ()):
             if "relation" in row:
                 found.append(_claim(letter, row, note))
@@ -87,6 +89,7 @@ def _claim(letter: str, row: dict[str, Any], note: str) -> Claim:
         row["relation"],
         tuple(expected) if isinstance(expected, list) else expected,
         note=note,
+        corrects=True,
     )
 
 

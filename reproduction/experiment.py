@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPERIMENTS",
+    "RESULTS",
     "SCALES",
     "SCALE_WORDS",
+    "SUBJECTS",
     "Array",
     "Claim",
     "Experiment",
@@ -35,13 +37,15 @@ __all__ = [
     "Progress",
     "Record",
     "Relation",
+    "Result",
     "Scale",
     "Seeds",
-    "Verdict",
+    "Subject",
     "chosen_seeds",
     "configs",
     "if_complete",
     "make",
+    "read_record",
     "run_folder",
 ]
 
@@ -66,7 +70,14 @@ Array = NDArray[np.float64]
 Seeds = Sequence[int] | None
 """The seeds of random experiments; None for those of the scale."""
 Relation = Literal["<=", ">=", "<", ">", "between"]
-Verdict = Literal["holds", "fails", "not tested"]
+Result = Literal["supported", "not supported", "not tested"]
+RESULTS: tuple[Result, ...] = get_args(Result)
+Subject = Literal["paper", "correction", "library"]
+SUBJECTS: dict[Subject, str] = {
+    "paper": "claims of the paper",
+    "correction": "corrections to the paper",
+    "library": "claims about this library",
+}
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
         "fewer gradient calls, seeds and problems than the other scales (a quarter of the paper's "
@@ -96,17 +107,19 @@ class Claim:
     Attributes:
         id: A short name, unique among all experiments: "quadratic/released/gda-diverges".
         sentence: What is claimed, in our words, with the unit of the measured number.
-        where: Where in the paper it stands, or "neada" for the library's own claims.
+        where: Where in the paper it stands, or "neada" for claims about this library.
         measured: The number that was measured; None if the runs it needs are not there.
         relation: How it has to stand to `expected`.
         expected: The number to compare with; a pair (low, high) for "between".
         seeds: How many seeds the measurement rests on; 1 where nothing is random.
         note: What else was seen, for the reader.
         untested: Why the number allows no conclusion, such as too few calls; empty if it does.
+        corrects: Whether the sentence corrects the paper.
 
     Example:
-        >>> Claim("demo", "the slope", "Theorem 2", -0.46, "between", (-0.6, -0.4)).verdict
-        'holds'
+        >>> claim = Claim("demo", "the slope", "Theorem 2", -0.46, "between", (-0.6, -0.4))
+        >>> claim.result, claim.subject
+        ('supported', 'paper')
     """
 
     id: str
@@ -118,16 +131,26 @@ class Claim:
     seeds: int = 1
     note: str = ""
     untested: str = ""
+    corrects: bool = False
 
     @property
-    def verdict(self) -> Verdict:
-        """Whether the measurement agrees; a NaN agrees with nothing."""
+    def result(self) -> Result:
+        """Whether the number supports the sentence; NaN never does."""
         if self.measured is None or self.untested:
             return "not tested"
         if isinstance(self.expected, tuple):
             low, high = self.expected
-            return "holds" if low <= self.measured <= high else "fails"
-        return "holds" if _COMPARE[self.relation](self.measured, self.expected) else "fails"
+            supports = low <= self.measured <= high
+        else:
+            supports = _COMPARE[self.relation](self.measured, self.expected)
+        return "supported" if supports else "not supported"
+
+    @property
+    def subject(self) -> Subject:
+        """What the sentence is about: the tally in which it counts."""
+        if self.corrects:
+            return "correction"
+        return "library" if self.where == "neada" else "paper"
 
     @property
     def expectation(self) -> str:
@@ -137,8 +160,8 @@ class Claim:
         return f"{self.relation} {self.expected:.4g}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The claim and its verdict as plain data."""
-        return {**asdict(self), "verdict": self.verdict}
+        """The claim, its subject and its result as plain data."""
+        return {**asdict(self), "subject": self.subject, "result": self.result}
 
 
 _Part = TypeVar("_Part")
@@ -179,9 +202,32 @@ class Record:
     config: Any
     rows: Sequence[dict[str, Any]]
 
-    def column(self, name: str) -> Array:
-        """One number, or list of numbers, of every row that has it."""
-        return np.array([row[name] for row in self.rows if name in row], dtype=float)
+    def column(self, name: str, **facts: object) -> Array:
+        """One column as an array: one entry, or one list of entries, per row.
+
+        Args:
+            name: The name of the column; rows without it are left out.
+            facts: Values that other columns must have, such as `ratio=0.01, start="random"`.
+        """
+        rows = [row for row in self.rows if facts.items() <= row.items()]
+        return np.array([row[name] for row in rows if name in row], dtype=float)
+
+    def columns(self, **facts: object) -> dict[str, Array]:
+        """All columns of numbers by name; see `column`."""
+        first = next((row for row in self.rows if facts.items() <= row.items()), {})
+        names = [name for name, value in first.items() if not isinstance(value, str)]
+        return {name: self.column(name, **facts) for name in names}
+
+
+def read_record(run: RunFolder, config: ExperimentConfig) -> Record:
+    """Read a finished run.
+
+    Raises:
+        ValueError: The run is missing, unfinished, damaged or of another config.
+    """
+    if problem := run.problem(asdict(config)):
+        raise ValueError(problem)
+    return Record(config, run.rows())
 
 
 class Experiment(Protocol):
@@ -211,10 +257,10 @@ class Experiment(Protocol):
         """Compute, and append rows to the run's metrics; the caller starts and finishes it."""
 
     def claims(self, records: Sequence[Record]) -> list[Claim]:
-        """Judge what the runs show; a claim whose runs are missing has `measured=None`."""
+        """Check what the runs show; a claim whose runs are missing has `measured=None`."""
 
-    def figure(self, records: Sequence[Record]) -> "Figure":
-        """Draw what the runs show."""
+    def figure(self, records: Sequence[Record]) -> "Figure | None":
+        """Draw what the runs show; None if they are too few for a figure."""
 
 
 def chosen_seeds(seeds: Seeds, usual: int) -> tuple[int, ...]:

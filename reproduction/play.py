@@ -244,9 +244,8 @@ def curves(
     record: Record, ratio: float, column: str = "grad_x", **facts: object
 ) -> tuple[Array, Array]:
     """The calls, and one column of a ratio as an array of shape (points, seeds)."""
-    wanted = {"ratio": ratio, **facts}.items()
-    rows = [row for row in record.rows if all(row[key] == value for key, value in wanted)]
-    return np.array([row["calls"] for row in rows]), np.array([row[column] for row in rows])
+    found = [record.column(name, ratio=ratio, **facts) for name in ("calls", column)]
+    return found[0], found[1]
 
 
 def end_level(record: Record, ratio: float, **facts: object) -> Array:

@@ -15,9 +15,9 @@ import torch
 
 from neada.runs import RunFolder, locked, read_json, remove_temporary_files, write_json
 from reproduction import experiment as registry
-from reproduction.experiment import Scale, Seeds, run_folder
+from reproduction.experiment import Record, Scale, Seeds, read_record, run_folder
 
-__all__ = ["Outcome", "Task", "last_request", "pending", "reproduce"]
+__all__ = ["Outcome", "Task", "last_request", "load", "pending", "reproduce"]
 
 _REQUEST = "reproduction.json"
 """In the folder of a reproduction: its experiments, scale, seeds and calls."""
@@ -166,6 +166,22 @@ def last_request(out: Path) -> dict[str, Any] | None:
             "same folder, which keeps the finished runs"
         ) from error
     return request
+
+
+def load(out: Path, name: str) -> list[Record]:
+    """Read the runs of an experiment from a folder of `python -m reproduction`.
+
+    `Record.columns` returns the numbers of a run as arrays by name.
+
+    Raises:
+        ValueError: The folder has no such experiment, or a run is missing or damaged.
+    """
+    request = last_request(out)
+    if request is None or name not in request["names"]:
+        raise ValueError(f"{out} has no runs of {name}")
+    settings = [request[key] for key in ("scale", "seeds", "max_calls")]
+    chosen = registry.configs(name, *settings)
+    return [read_record(RunFolder(run_folder(out, name, config)), config) for config in chosen]
 
 
 def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ def test_every_correction_is_confirmed(records) -> None:
     found = errata.claims(records)
     for claim in found:
         confirmed = claim.sentence[0] in QUICK
-        assert claim.verdict == ("holds" if confirmed else "not tested"), claim
+        assert claim.result == ("supported" if confirmed else "not tested"), claim
     assert {claim.sentence[0] for claim in found} == set(CORRECTIONS)
 
 
@@ -44,8 +44,8 @@ def test_the_longer_corrections_are_confirmed(letter: str, tmp_path) -> None:
     errata.run(errata.Config(letter), run, lambda part: None)
     run.finish()
     found = errata.claims([Record(errata.Config(letter), run.rows())])
-    verdicts = {claim.verdict for claim in found if claim.sentence[0] == letter}
-    assert verdicts == {"holds"}
+    verdicts = {claim.result for claim in found if claim.sentence[0] == letter}
+    assert verdicts == {"supported"}
 
 
 def test_a_wrong_number_is_not_confirmed(records) -> None:
@@ -57,8 +57,8 @@ def test_a_wrong_number_is_not_confirmed(records) -> None:
             if "relation" in row
         ]
         wrong.append(Record(record.config, rows))
-    verdicts = {claim.verdict for claim in errata.claims(wrong) if claim.sentence[0] in QUICK}
-    assert verdicts == {"fails"}
+    verdicts = {claim.result for claim in errata.claims(wrong) if claim.sentence[0] in QUICK}
+    assert verdicts == {"not supported"}
 
 
 def test_the_panels_have_the_letters_of_the_list(records) -> None:

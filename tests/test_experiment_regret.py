@@ -99,7 +99,7 @@ RIGHT = {0.25: 0.75, 0.5: 0.5, 0.75: 0.25, 0.02: 0.9, 0.05: 0.7, 0.1: 0.3}
 
 
 def test_exact_laws_hold_and_wrong_ones_fail() -> None:
-    assert {claim.verdict for claim in regret.claims(laws(RIGHT))} == {"holds"}
+    assert {claim.result for claim in regret.claims(laws(RIGHT))} == {"supported"}
     flips = {
         "regret/exponent-0.25": laws({**RIGHT, 0.25: 0.85}),
         "regret/exponent-0.5": laws({**RIGHT, 0.5: 0.4}),
@@ -112,5 +112,5 @@ def test_exact_laws_hold_and_wrong_ones_fail() -> None:
         "regret/bound": laws(RIGHT, factor=1e3),
     }
     for name, records in flips.items():
-        verdicts = {claim.id: claim.verdict for claim in regret.claims(records)}
-        assert verdicts[name] == "fails", name
+        verdicts = {claim.id: claim.result for claim in regret.claims(records)}
+        assert verdicts[name] == "not supported", name

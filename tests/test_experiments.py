@@ -63,7 +63,7 @@ def test_a_tiny_run_has_files_claims_and_a_figure(name: str, tmp_path: Path) -> 
 def test_without_runs_every_claim_is_not_run(name: str) -> None:
     claims = experiments.make(name).claims([])
     assert claims
-    assert {claim.verdict for claim in claims} == {"not tested"}
+    assert {claim.result for claim in claims} == {"not tested"}
 
 
 @pytest.mark.parametrize("name", experiments.EXPERIMENTS)
@@ -100,9 +100,9 @@ def test_a_wrong_number_flips_the_verdict(tmp_path: Path) -> None:
 
     def verdict(rows: Any) -> str:
         claims = experiments.make("quadratic").claims([Record(config, rows)])
-        return {claim.id: claim.verdict for claim in claims}["quadratic/gda-constant"]
+        return {claim.id: claim.result for claim in claims}["quadratic/gda-constant"]
 
     rows = [*record.rows, *({**row, "ratio": r} for row in record.rows for r in (1.0, 2.0, 8.0))]
-    assert verdict(rows) == "holds"
+    assert verdict(rows) == "supported"
     rows[3] = {**rows[3], "grad_x": [rows[3]["grad_x"][0] * 1.001]}
-    assert verdict(rows) == "fails"
+    assert verdict(rows) == "not supported"

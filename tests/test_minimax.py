@@ -196,7 +196,7 @@ def test_every_method_has_a_name_its_needs_and_runs() -> None:
     assert len({info.name for info in infos}) == len(infos) >= 20
     problem = problems.make("mccormick")
     for info in infos:
-        assert info.needs_to_know
+        assert info.required_constants and info.required_learning_rates
         assert info.description
         result = minimax(problem.fun, problem.x0, problem.y0, method=info.name, max_calls=200)
         assert math.isfinite(result.fun)

@@ -1,15 +1,20 @@
 """Rows of `reproduction.play` against single runs with torch's own optimizers."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from neada import NeAda, problems
+from neada import NeAda, Simultaneous, problems
+from neada.optim import GeneralizedAdaGrad
+from neada.steppers import Stepper
 from neada.stopping import GradientMapping, InnerSteps
+from reproduction import mccormick
 from reproduction.play import FAMILIES, METHODS, Rows, TorchRows, _on_grid, play
+from reproduction.runner import load, reproduce
 
 SGD: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "gda": lambda params, lr, eps, **options: torch.optim.SGD(params, lr, **options),
@@ -125,3 +130,31 @@ def test_curves_have_the_last_norm_and_the_largest_in_between() -> None:
     last, peaks = _on_grid(calls, norms, np.array([0, 4, 8, 12]))
     assert last.tolist() == [3.0, 3.0, 8.0, 1.0]
     assert peaks.tolist() == [3.0, 3.0, 8.0, 8.0]
+
+
+def test_a_custom_method_joins_figure_2_and_its_arrays_are_loaded_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(rows: Rows) -> Stepper:
+        x_optimizer = GeneralizedAdaGrad([rows.x], rows.lr_x, rowwise=True)
+        y_optimizer = GeneralizedAdaGrad([rows.y], rows.lr_y, maximize=True, rowwise=True)
+        return NeAda(x_optimizer, y_optimizer, rows.stopping, rowwise=True)
+
+    def diverging(rows: Rows) -> Stepper:
+        x_optimizer = TorchRows([rows.x], 1e9 * rows.lr_x, "gda")
+        y_optimizer = TorchRows([rows.y], rows.lr_y, "gda", maximize=True)
+        return Simultaneous(x_optimizer, y_optimizer, rowwise=True)
+
+    monkeypatch.setattr(mccormick, "METHODS", {"mine": mine, "diverging": diverging})
+    monkeypatch.setattr(mccormick, "_MAX_CALLS", ((0.01, 400),))
+    assert not reproduce(["mccormick"], "quick", tmp_path, seeds=[3, 5, 8]).broken
+    converging, endless = load(tmp_path, "mccormick")
+    assert converging.config.method == "mine" and converging.config.seeds == (3, 5, 8)
+    paper, random = (converging.columns(ratio=0.01, start=start) for start in ("paper", "random"))
+    assert {"calls", "grad_x", "peak"} <= paper.keys() and "start" not in paper
+    assert paper["grad_x"].shape == random["grad_x"].shape == (len(paper["calls"]), 3)
+    # All seeds have the paper's start but for the noise, and random ones are far apart.
+    assert np.ptp(paper["grad_x"][0]) < 0.1 < np.ptp(random["grad_x"][0])
+    assert np.isinf(endless.column("grad_x", start="random")[-1]).all()
+    with pytest.raises(ValueError, match="quadratic"):
+        load(tmp_path, "quadratic")

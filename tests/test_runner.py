@@ -18,7 +18,7 @@ import pytest
 from neada.runs import RunFolder
 from reproduction.__main__ import main
 from reproduction.experiment import Claim, Record, make, run_folder
-from reproduction.report.content import collect
+from reproduction.report import collect
 from reproduction.runner import last_request, reproduce
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +57,7 @@ def counting_experiment(fails_at: int = -1, interrupts_at: int = -1) -> Any:
         configs=lambda scale, seeds=None: [Config(n, len(seeds or [0])) for n in range(4)],
         run=run,
         claims=claims,
+        figure=lambda records: None,
         done=done,
     )
 
@@ -126,8 +127,8 @@ def test_a_budget_is_another_run_where_one_can_be_chosen(toy: Any, tmp_path: Pat
     toy.configs = lambda scale, seeds=None, max_calls=None: [Config(max_calls or 1, 1)]
     assert reproduce(["toy"], "quick", tmp_path).num_run == 1
     assert reproduce(["toy"], "quick", tmp_path, max_calls=5).num_run == 1
-    (section,) = collect(tmp_path, draw=False)[1]
-    assert [line.config["number"] for line in section.runs] == [5]
+    (section,) = collect(tmp_path)[1]
+    assert [run.record.config.number for run in section.runs] == [5]
 
 
 def test_a_damaged_run_is_found_and_done_again(toy: Any, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     result = run_cli("quadratic", "--out", str(out), "--jobs", "1")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""  # no bar where there is no terminal
-    assert "claims hold" in result.stdout
+    assert "claims of the paper" in result.stdout
     assert f"report: {out / 'report.html'}" in result.stdout
     for name in ("figure.png", "figure.svg"):
         assert (out / "quadratic" / name).is_file()
@@ -254,7 +255,7 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     assert redrawn.stdout.split("report:")[0] == result.stdout.split("report:")[0]
 
 
-def test_strict_makes_the_verdicts_the_exit_code(
+def test_strict_makes_the_results_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = make("quadratic")

@@ -94,13 +94,14 @@ def _short(point: list[float]) -> str:
 
 
 def methods(*, json: bool = False) -> int:
-    """List the methods of `neada solve` and the constants that they require.
+    """List the methods of `neada solve` with the constants and learning rates that they require.
 
     Args:
         json: Print JSON.
     """
     rows = [found._asdict() for found in neada.methods()]
-    print_json(rows) if json else _print_rows(rows, ("name", "needs_to_know", "description"))
+    shown = ("name", "required_constants", "required_learning_rates", "description")
+    print_json(rows) if json else _print_rows(rows, shown)
     return 0
 
 

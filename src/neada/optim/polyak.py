@@ -246,10 +246,13 @@ class HazanKakade(_BoundMethod):
     and then sets :math:`\ell_{e+1} = (\text{best value of the epoch} + \ell_e)/2`. After the last
     step of an epoch the parameters are back at the start, so read the answer inside `best()`.
 
-    Required problem constants: any bound on the optimal value. Requires values at every step.
+    Required problem constants: a bound on the optimal value, and the condition number:
+    `epoch_steps` must grow with it. Requires values at every step.
 
-    Guarantees: the rate of `Polyak` with the true optimal value, up to a factor 2 and
-    :math:`\log((\varphi(w_0)-\ell_0)/\varepsilon)` epochs, at the best point seen.
+    Guarantees: if an epoch is long enough for `Polyak` to reach :math:`\varepsilon` from the start,
+    :math:`\log((\varphi(w_0)-\ell_0)/\varepsilon)` epochs reach it, at the best point seen. With
+    shorter epochs the error stalls: at condition number 10 the default epochs stop at a distance
+    of 2e-4 from the minimizer.
 
     Args:
         params: Tensors or parameter groups.

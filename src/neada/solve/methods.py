@@ -48,13 +48,15 @@ class MethodInfo(NamedTuple):
 
     Attributes:
         name: The argument `method` of `minimax`.
-        needs_to_know: Problem constants or learning rates that it requires.
+        required_constants: Problem constants on which its parameters depend.
+        required_learning_rates: Learning rates that must be chosen for the problem.
         description: What it does.
         options: The names of its arguments, which `minimax` takes as ``options``.
     """
 
     name: str
-    needs_to_know: str
+    required_constants: str
+    required_learning_rates: str
     description: str
     options: tuple[str, ...]
 
@@ -64,11 +66,11 @@ _METHODS: dict[str, tuple[_Factory, MethodInfo]] = {}
 
 
 def methods() -> list[MethodInfo]:
-    """All methods of `minimax`, with the problem constants that they require.
+    """All methods of `minimax`, with the problem constants and learning rates that they require.
 
     Example:
-        >>> [info.needs_to_know for info in methods() if info.name in ("auto", "gda")]
-        ['nothing', 'a ratio of learning rates']
+        >>> [info.required_learning_rates for info in methods() if info.name in ("auto", "gda")]
+        ['none', 'lr_x, lr_y, ratio']
     """
     return [info for _, info in _METHODS.values()]
 
@@ -133,10 +135,17 @@ def remedy(method: str | Callable[[Players], Stepper]) -> str:
     return f"or lower {' and '.join(rates)}{ratio}; the default method has no learning rates"
 
 
-def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Factory]:
+_Required = tuple[str, str]
+"""Problem constants and learning rates."""
+_NOTHING: _Required = ("none", "none")
+_RATIO: _Required = ("smoothness, condition number", "lr_x, lr_y, ratio")
+_MODULUS: _Required = ("smoothness, modulus", "lr_x, lr_y")
+
+
+def _method(name: str, required: _Required, description: str) -> Callable[[_Factory], _Factory]:
     def register(factory: _Factory) -> _Factory:
         _, *options = inspect.signature(factory).parameters  # the players come first
-        _METHODS[name] = (factory, MethodInfo(name, needs, description, tuple(options)))
+        _METHODS[name] = (factory, MethodInfo(name, *required, description, tuple(options)))
         return factory
 
     return register
@@ -145,7 +154,7 @@ def _method(name: str, needs: str, description: str) -> Callable[[_Factory], _Fa
 # Nested methods.
 
 
-@_method("auto", "nothing", "nested L-BFGS, or the paper's stochastic choice with noise")
+@_method("auto", _NOTHING, "nested L-BFGS, or the paper's stochastic choice with noise")
 def _auto(players: Players) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
@@ -182,7 +191,7 @@ def _lbfgs_or_adgd(players: Players, player: str) -> optim.PlayerOptimizer:
     return optim.LBFGS(params, history=min(20, max(size, 1)), **common)
 
 
-@_method("neada-stochastic", "nothing", "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")
+@_method("neada-stochastic", _NOTHING, "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")
 def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) -> Stepper:
     return steppers.NeAda(
         optim.GeneralizedAdaGrad(players.x, lr_x, **_common(players, "x")),
@@ -194,12 +203,12 @@ def _neada_stochastic(players: Players, lr_x: Scalar = 1.0, lr_y: Scalar = 1.0) 
     )
 
 
-@_method("neada", "nothing", "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
+@_method("neada", _NOTHING, "the paper's Algorithm 3: AdaGrad-Norm, line search inside")
 def _neada(players: Players, lr_x: Scalar = 1.0) -> Stepper:
     return _algorithm_3(players, lr_x, optim.Backtracking(players.y, **_common(players, "y")))
 
 
-@_method("neada-adgd", "nothing", "the paper's Algorithm 3 with AdGD inside: no values")
+@_method("neada-adgd", _NOTHING, "the paper's Algorithm 3 with AdGD inside: no values")
 def _neada_adgd(players: Players, lr_x: Scalar = 1.0) -> Stepper:
     return _algorithm_3(players, lr_x, optim.AdGD(players.y, **_common(players, "y")))
 
@@ -218,9 +227,9 @@ def _algorithm_3(players: Players, lr_x: Scalar, y_optimizer: optim.PlayerOptimi
 
 
 def _register_family(
-    name: str, needs: str, description: str, psi: str, make: Callable[..., Stepper]
+    name: str, required: _Required, description: str, psi: str, make: Callable[..., Stepper]
 ) -> None:
-    @_method(name, needs, description)
+    @_method(name, required, description)
     def build(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01) -> Stepper:
         return make(*_family(players, psi, lr_x, lr_y), rowwise=players.rowwise)
 
@@ -234,20 +243,20 @@ def _family(
     )
 
 
-_RATIO = "a ratio of learning rates"
-for _nested, _name, _psi in (
-    ("neada-gda", "gda", "none"),
-    ("neada-adagrad-coordinate", "adagrad", "adagrad"),
-    ("neada-adam", "adam", "adam"),
-    ("neada-amsgrad", "amsgrad", "amsgrad"),
+_SIZES: _Required = ("none", "lr_x, lr_y")
+for _nested, _required, _name, _psi in (
+    ("neada-gda", ("smoothness in y", "lr_x, lr_y < 2/l"), "gda", "none"),
+    ("neada-adagrad-coordinate", _NOTHING, "adagrad", "adagrad"),
+    ("neada-adam", _SIZES, "adam", "adam"),
+    ("neada-amsgrad", _SIZES, "amsgrad", "amsgrad"),
 ):
     _words = f"the paper's Algorithm 2 with {_name} for both players"
-    _register_family(_nested, "nothing", _words, _psi, steppers.NeAda)
+    _register_family(_nested, _required, _words, _psi, steppers.NeAda)
     _words = f"the paper's Algorithm 1 with {_name}"
     _register_family(_name, _RATIO, _words, _psi, steppers.Simultaneous)
 
 
-@_method("gdmax", "a step size, and steps or accuracy", "nested with a fixed number of steps")
+@_method("gdmax", ("smoothness in y", "lr_x, lr_y"), "nested with a fixed number of steps")
 def _gdmax(
     players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.01, inner_steps: int = 15
 ) -> Stepper:
@@ -262,19 +271,23 @@ _register_family("alternating-gda", _RATIO, "x steps, then y answers", "none", s
 
 
 def _register(
-    name: str, needs: str, description: str, make: Callable[..., Stepper], rate: float = 0.01
+    name: str,
+    required: _Required,
+    description: str,
+    make: Callable[..., Stepper],
+    rate: float = 0.01,
 ) -> None:
-    @_method(name, needs, description)
+    @_method(name, required, description)
     def build(players: Players, lr_x: Scalar = rate, lr_y: Scalar = rate) -> Stepper:
         return make(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
-_SMOOTHNESS = "smoothness, and a ratio of learning rates"
-_IN_EFFECT = "in effect a ratio of learning rates"
+_SMOOTHNESS: _Required = ("smoothness", "lr_x, lr_y; ratio if nonconvex")
+_IN_EFFECT: _Required = ("condition number", "ratio")
 _COORDINATE = partial(steppers.TiAda, scope="coordinate")
 _AMSGRAD = partial(steppers.TiAdaAdam, amsgrad=True)
-_register("tiada", "nothing", "AdaGrad for both; x waits for y", steppers.TiAda, 1.0)
-_register("tiada-coordinate", "nothing", "TiAda with one sum per coordinate", _COORDINATE, 1.0)
+_register("tiada", _NOTHING, "AdaGrad for both; x waits for y", steppers.TiAda, 1.0)
+_register("tiada-coordinate", _NOTHING, "TiAda with one sum per coordinate", _COORDINATE, 1.0)
 _register("tiada-adam", _IN_EFFECT, "TiAda on Adam's moments", steppers.TiAdaAdam)
 _register("tiada-amsgrad", _IN_EFFECT, "TiAda on AMSGrad's moments", _AMSGRAD)
 _register("extragradient", _SMOOTHNESS, "look ahead, then step", steppers.Extragradient)
@@ -288,12 +301,18 @@ _register(
 )
 
 
-@_method("adaptive-extragradient", "nothing if monotone", "extragradient with an adaptive step")
+@_method(
+    *("adaptive-extragradient", ("none if monotone", "none")),
+    "extragradient with an adaptive step; monotone problems",
+)
 def _adaptive_extragradient(players: Players, scale: float = 1.0) -> Stepper:
     return steppers.AdaptiveExtragradient(players.x, players.y, scale, **_sets(players))
 
 
-@_method("universal-mirror-prox", "the diameter", "extragradient with a step from the diameter")
+@_method(
+    *("universal-mirror-prox", ("diameter", "none")),
+    "extragradient with a step from the diameter",
+)
 def _universal_mirror_prox(
     players: Players, diameter: float = 1.0, gradient_guess: float = 1.0
 ) -> Stepper:
@@ -302,7 +321,7 @@ def _universal_mirror_prox(
     )
 
 
-@_method("smoothed-agda", "smoothness and modulus", "alternating GDA pulled to a slow center")
+@_method("smoothed-agda", _MODULUS, "alternating GDA pulled to a slow center")
 def _smoothed(
     players: Players,
     lr_x: Scalar = 0.01,
@@ -315,12 +334,12 @@ def _smoothed(
     )
 
 
-@_method("adagda", "constants from smoothness and modulus", "momentum GDA with Adam-like scaling")
+@_method("adagda", _MODULUS, "momentum GDA with Adam-like scaling")
 def _adagda(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.1) -> Stepper:
     return steppers.AdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
 
 
-@_method("vr-adagda", "constants from smoothness and modulus", "AdaGDA with variance reduction")
+@_method("vr-adagda", _MODULUS, "AdaGDA with variance reduction")
 def _vr_adagda(players: Players, lr_x: Scalar = 0.01, lr_y: Scalar = 0.1) -> Stepper:
     return steppers.VRAdaGDA(players.x, players.y, lr_x, lr_y, **_sets(players))
 

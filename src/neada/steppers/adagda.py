@@ -105,7 +105,7 @@ class AdaGDA(_MomentumGDA):
     :math:`\sqrt{a}+\rho` for x (a moving average of squares) and by :math:`b+\rho` for y (a moving
     average of norms).
 
-    Needs to know: constants that depend on smoothness and modulus.
+    Required problem constants: smoothness and modulus.
 
     Guarantees: nonconvex-strongly-concave: :math:`\tilde O(\kappa^4\varepsilon^{-4})`.
 
@@ -147,7 +147,7 @@ class VRAdaGDA(_MomentumGDA):
     The closure is called at both points in one step and must look at the same sample both times:
     draw the sample outside.
 
-    Needs to know: constants that depend on smoothness and modulus.
+    Required problem constants: smoothness and modulus.
 
     Guarantees: nonconvex-strongly-concave: :math:`\tilde O(\kappa^{4.5}\varepsilon^{-3})`.
 

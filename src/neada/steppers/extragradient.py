@@ -49,7 +49,8 @@ class Extragradient(_TwoRates):
 
     Four gradient calls a step.
 
-    Needs to know: the smoothness, :math:`\eta < 1/l`; in nonconvex problems a ratio as well.
+    Required problem constants: the smoothness, :math:`\eta < 1/l`; the ratio of the learning rates
+    in nonconvex problems.
 
     Guarantees: monotone: O(1/T) for the average, linear if strongly monotone.
 
@@ -79,7 +80,8 @@ class PastExtragradient(_TwoRates):
 
     with :math:`F_{-1} = F(z_0)`, which costs one more pair at the start.
 
-    Needs to know: the smoothness, :math:`\eta \le 1/(2l)`; in nonconvex problems a ratio as well.
+    Required problem constants: the smoothness, :math:`\eta \le 1/(2l)`; the ratio of the learning
+    rates in nonconvex problems.
 
     Guarantees: monotone: as `Extragradient`.
 
@@ -115,7 +117,8 @@ class OptimisticGDA(_TwoRates):
     .. math::
         z_{t+1} = P\bigl(z_t - \eta\,(2F(z_t) - F(z_{t-1}))\bigr), \qquad F(z_{-1}) = F(z_0)
 
-    Needs to know: the smoothness, :math:`\eta \le 1/(2l)`; in nonconvex problems a ratio as well.
+    Required problem constants: the smoothness, :math:`\eta \le 1/(2l)`; the ratio of the learning
+    rates in nonconvex problems.
 
     Guarantees: monotone: as `Extragradient`; without sets it is `PastExtragradient` in other
     variables.
@@ -150,8 +153,8 @@ class AdaptiveExtragradient(DirectStepper):
 
     for both players; four gradient calls a step.
 
-    Needs to know: nothing in monotone problems; in nonconvex ones a ratio, which it has no place
-    for: it diverges on the paper's quadratic.
+    Required problem constants: none in monotone problems. It can diverge in nonconvex problems,
+    such as the paper's quadratic, because its two step sizes are equal.
 
     Guarantees: monotone: the rate of extragradient with the right step, for the average.
 
@@ -196,7 +199,7 @@ class UniversalMirrorProx(DirectStepper):
         e_t = D\,\Bigl(G_0^2 + \sum_{s<t} Z_s^2\Bigr)^{-1/2}, \qquad
         Z_t^2 = \frac{\|z_h - z_{t+1}\|^2 + \|z_h - z_t\|^2}{5 e_t^2}
 
-    Needs to know: the diameter of the sets, and a guess of the gradient norm.
+    Required problem constants: the diameter of the sets, and a guess of the gradient norm.
 
     Guarantees: monotone on bounded sets: optimal for smooth and nonsmooth problems, for the
     average. It diverges on the paper's quadratic.

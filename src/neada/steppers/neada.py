@@ -30,7 +30,7 @@ class NeAda(ComposedStepper):
     is `NeAda` with `GeneralizedAdaGrad` for x. With a fixed rule it is GDmax: ``FixedSteps(15)``,
     or ``FixedAccuracy(tol)``.
 
-    Needs to know: nothing.
+    Required problem constants: those of the optimizer of y; none with a line search or AdaGrad.
 
     Guarantees (nonconvex-strongly-concave, AdaGrad-Norm for x): deterministic, criterion I and a
     linearly convergent y optimizer: :math:`\tilde O(\varepsilon^{-2})` gradients; stochastic,

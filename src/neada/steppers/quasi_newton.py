@@ -67,7 +67,7 @@ class NestedQuasiNewton(DirectStepper):
     L-BFGS without a set and on boxes; on other sets projected spectral gradient steps, and L-BFGS
     in the face that the descent presses against where these take long.
 
-    Needs to know: nothing.
+    Required problem constants: none.
 
     Guarantees: none in writing; an accepted step lowers the maximum over y as far as it is known.
 

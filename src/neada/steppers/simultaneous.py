@@ -24,7 +24,7 @@ class Simultaneous(ComposedStepper):
     With SGD for both it is gradient descent ascent (GDA); with `AdaptiveSGD` the paper's
     Algorithm 1. One call of the closure, two gradient calls.
 
-    Needs to know: the ratio of the two learning rates, which depends on the condition number.
+    Required learning rates: their ratio must suit the condition number.
 
     Guarantees: nonconvex-strongly-concave GDA with :math:`\eta^y = \Theta(1/l)`,
     :math:`\eta^x = \Theta(1/(\kappa^2 l))`: :math:`O(\kappa^2 l\varepsilon^{-2})`. With the ratio
@@ -85,7 +85,7 @@ class Alternating(ComposedStepper):
 
     With ``order="yx"`` the other way round; that is `NeAda` with one inner step.
 
-    Needs to know: the ratio of the two learning rates.
+    Required learning rates: as `Simultaneous`.
 
     Guarantees: as `Simultaneous`, with better constants.
 

@@ -21,8 +21,8 @@ class SmoothedAGDA(DirectStepper):
         x^+ = P\bigl(x - \tau_1[\nabla_x f(x, y) + p(x - z)]\bigr), \qquad
         y^+ = P\bigl(y + \tau_2\nabla_y f(x^+, y)\bigr), \qquad z^+ = z + b(x^+ - z)
 
-    Needs to know: smoothness and modulus: the theory has p = 2l, :math:`\tau_1 = 1/(3l)`,
-    :math:`\tau_2 = 1/(144l)`, :math:`b = \tau_2\mu/1600`.
+    Required problem constants: smoothness and modulus. The theory has p = 2l,
+    :math:`\tau_1 = 1/(3l)`, :math:`\tau_2 = 1/(144l)`, :math:`b = \tau_2\mu/1600`.
 
     Guarantees: nonconvex-strongly-concave (and PL): :math:`O(\kappa l\varepsilon^{-2})`, the best
     known of a single loop.

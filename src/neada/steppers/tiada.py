@@ -50,7 +50,7 @@ class TiAda(_TimeScales):
     With ``scope="coordinate"`` every coordinate has its own sum, and x is slowed down by the
     ratio of the total sums.
 
-    Needs to know: nothing.
+    Required problem constants: none.
 
     Guarantees (scalar, nonconvex-strongly-concave, y solution in the interior): deterministic
     :math:`\tilde O(\varepsilon^{-2})`; stochastic :math:`O(\varepsilon^{-4-\delta})` with bounded
@@ -130,8 +130,8 @@ class TiAdaAdam(_TimeScales):
         \frac{m^x}{(v^x)^{\alpha}/c_x + \epsilon}, \qquad
         y \leftarrow y + \frac{\eta^y}{1-\beta_1^s}\,\frac{m^y}{(v^y)^{\beta}/c_y + \epsilon}
 
-    Needs to know: a ratio of learning rates, in effect: a moving average does not accumulate, so
-    the time scales do not separate.
+    Required learning rates: their ratio must suit the condition number. A moving average does
+    not accumulate, so the time scales do not separate.
 
     Guarantees: none; it stays away from the solution on the paper's quadratic.
 
