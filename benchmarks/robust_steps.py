@@ -86,7 +86,6 @@ def neada_inner(
         batch_norm=norm,
         dropout="on",
         fold=fold,
-        measure="batch",
     )
     objective = robust.WRM(model, functional.cross_entropy, GAMMA, adversary=adversary)
     return objective.perturb(clean, targets).inputs

@@ -49,7 +49,7 @@ _METHODS = {
     "GDA": ("#A0A0A0", "D"),
     # Robust training.
     "NeAda as released": ("#C04E00", "o"),
-    "NeAda-Adam, frozen statistics": ("#12A5B8", "P"),
+    "NeAda-Adam, library": ("#12A5B8", "P"),
     "Adam, 15 inner steps": ("#7F3C8D", "v"),
     "Adam, 15 steps": ("#7F3C8D", "v"),
     "TiAda": ("#D9609F", "X"),

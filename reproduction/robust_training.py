@@ -1,18 +1,24 @@
-"""What Figures 3 and 4 share: training runs, numbers of them, and how they are drawn."""
+"""What Figures 3 and 4 share: training runs, their numbers and claims, and how they are drawn."""
 
 import math
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
+import torch
+from scipy.special import stdtrit
+from torch import nn
 
+from neada.attacks import robust_accuracy
+from neada.data import Batches, Dataset
 from neada.runs import RunFolder
 from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Relation, if_complete
+from reproduction.experiment import Array, Claim, Progress, Record, Relation
+from reproduction.released import ReleasedTraining
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +36,7 @@ __all__ = [
     "end_loss",
     "falls_first",
     "figure_of",
+    "interval",
     "last",
     "lower_loss",
     "mean",
@@ -37,52 +44,56 @@ __all__ = [
     "of_all",
     "over_calls",
     "panel",
-    "quotient",
     "sample_note",
     "train_into",
+    "train_released",
     "training",
 ]
 
 Runs = Mapping[int, Record]
 """The runs of one method with one learning rate, by seed."""
-Method = Literal["gdmax", "neada"]
-METHODS: dict[Method, str] = {"gdmax": "Adam, 15 inner steps", "neada": "NeAda-Adam"}
+Method = Literal["gdmax", "neada", "library"]
+METHODS: dict[Method, str] = {
+    "gdmax": "Adam, 15 inner steps",
+    "neada": "NeAda-Adam",
+    "library": "NeAda-Adam, library",
+}
+"""The two loops of the authors' released code, and the library's Algorithm 2."""
 Lines = Mapping[str, Runs]
 """Runs by the label of their line."""
 _BEGINNING, _END = 0.2, 0.95
 """The beginning of a run is its first fifth, the end its last twentieth, in gradient calls."""
-_POINTS = 60
+_POINTS, _ROWS = 60, 100
 _TRAINING, _DIVERGED = "training", "diverged"
 
 
 def training(config: Any, **others: Any) -> TrainConfig:
-    """The training that a config asks for, with the inner loop of the authors' scripts.
+    """The library's Algorithm 2 with Adam for both players.
 
     Args:
         config: Has the fields that both figures have.
-        others: Fields of the training that only one of them has, or that differ from the scripts'.
+        others: More fields of the training, or other values for them.
     """
-    usual: dict[str, Any] = {
-        "method": config.method,
+    fields: dict[str, Any] = {
+        "device": "cpu",
+        "method": "neada",
         "y_optimizer": "adam",
-        "inner_steps": 15 if config.method == "gdmax" else None,
-        "stop": "released",
+        "lr_x": config.lr_x,
+        "lr_y": config.lr_y,
+        "gamma": config.gamma,
+        "batch_size": config.batch_size,
+        "max_calls": config.max_calls,
+        "eval_every": eval_every(config),
         "eval_samples": None,
+        "eval_clip": False,
+        "seed": config.seed,
     }
-    return TrainConfig(
-        device="cpu",
-        x_optimizer="adam",
-        lr_x=config.lr_x,
-        lr_y=config.lr_y,
-        gamma=config.gamma,
-        batch_size=config.batch_size,
-        max_calls=config.max_calls,
-        stop_scale=config.stop_scale,
-        eval_every=max(1, config.max_calls // config.num_evaluations),
-        eval_clip=False,
-        seed=config.seed,
-        **(usual | others),
-    )
+    return TrainConfig(**(fields | others))
+
+
+def eval_every(config: Any) -> int:
+    """Gradient calls between two evaluations."""
+    return max(1, int(config.max_calls) // int(config.num_evaluations))
 
 
 def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resumable: bool) -> None:
@@ -113,6 +124,110 @@ def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resum
         none_right = dict.fromkeys(accuracy_names(config, load_data(config)), 0.0)
         ends = (result.calls, config.max_calls)
         run.append([{"calls": end, **none_right, _DIVERGED: result.message} for end in ends])
+
+
+def train_released(
+    config: Any,
+    points: Dataset,
+    model: nn.Module,
+    eps: Sequence[float],
+    run: RunFolder,
+    progress: Progress,
+    eval_samples: int | None = None,
+) -> None:
+    """Train with the authors' released loop, and append losses and accuracies to the run.
+
+    There is a checkpoint with every evaluation; the next attempt resumes from the last one.
+
+    Args:
+        config: Has the fields that both figures have.
+        points: The data.
+        model: The network.
+        eps: Sizes of the attacks.
+        run: Takes the rows.
+        progress: Called with the part that is done.
+        eval_samples: Samples of each part of the data in an evaluation; at the end also all.
+    """
+    state = ReleasedTraining(
+        model,
+        torch.optim.Adam(model.parameters(), lr=config.lr_x),
+        config.lr_y,
+        config.gamma,
+        config.max_calls,
+        inner_steps=15 if config.method == "gdmax" else None,
+        stop_scale=config.stop_scale,
+    )
+    batches = Batches(
+        points.inputs_train, points.targets_train, config.batch_size, seed=config.seed
+    )
+    rows: list[dict[str, Any]] = []
+    folder = RunFolder(run.path / _TRAINING)
+    finished = (folder.path / "result.json").exists()
+    checkpoint = None if finished else next(folder.checkpoints(), None)
+    if checkpoint is None:
+        folder.start({}, overwrite=True)
+    else:
+        folder.resume(checkpoint)
+        state.load_state_dict(checkpoint.state["training"])
+        batches.load_state_dict(checkpoint.state["batches"])
+        rows = checkpoint.state["rows"]
+
+    def evaluate(num_samples: int | None) -> dict[str, float]:
+        return _accuracies(model, points, eps, num_samples)
+
+    for row in _released_rows(state, batches, evaluate, eval_every(config), eval_samples):
+        rows.append(row)
+        progress(row["calls"] / config.max_calls)
+        if "eval_samples" in row:
+            folder.save_checkpoint(
+                {"training": state.state_dict(), "batches": batches.state_dict(), "rows": rows}
+            )
+    run.append(rows)
+    folder.finish()
+
+
+def _released_rows(
+    state: ReleasedTraining,
+    batches: Batches,
+    evaluate: Callable[[int | None], dict[str, float]],
+    every: int,
+    eval_samples: int | None,
+) -> Iterator[dict[str, Any]]:
+    """Train, and yield rows of the metrics: 100 in total, and one for every evaluation."""
+    losses: list[float] = []
+    for inputs, targets, _ in batches.endless():
+        if state.calls == state.max_calls:
+            return
+        before = state.calls
+        loss = state.step(inputs, targets)
+        losses += [] if loss is None else [loss]
+        at_end = state.calls == state.max_calls
+        is_evaluated = at_end or state.calls // every > before // every
+        num_rows = [calls * _ROWS // state.max_calls for calls in (before, state.calls)]
+        if is_evaluated or num_rows[1] > num_rows[0]:
+            row: dict[str, Any] = {"calls": state.calls, "x_steps": state.x_steps}
+            row |= {"loss": float(np.mean(losses))} if losses else {}
+            losses = []
+            yield row | (evaluate(eval_samples) if is_evaluated else {})
+            if at_end and eval_samples is not None:
+                yield row | evaluate(None)
+
+
+def _accuracies(
+    model: nn.Module, points: Dataset, eps: Sequence[float], num_samples: int | None
+) -> dict[str, float]:
+    """Accuracies under FGSM on the first samples of each part of the data but the first."""
+    found: dict[str, float] = {}
+    for part, (inputs, targets) in points.splits.items():
+        if part == "train":
+            continue
+        chunks = zip(
+            *(torch.split(every[:num_samples], 100) for every in (inputs, targets)), strict=True
+        )
+        accuracy = robust_accuracy(model, list(chunks), "fgsm", eps)
+        shares = {"clean": accuracy.clean, **{f"{e:g}": a for e, a in accuracy.attacked.items()}}
+        found |= {f"{part.replace('-', '_')}_{kind}": share for kind, share in shares.items()}
+    return found | {"eval_samples": len(points.targets_test[:num_samples])}
 
 
 def _give_way() -> NoReturn:
@@ -177,11 +292,6 @@ def mean(values: Array) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def quotient(a: float, b: float) -> float:
-    """The ratio of a to b; not a number where b is 0, so that no claim about it holds."""
-    return a / b if b else math.nan
-
-
 def last(record: Record, name: str) -> float:
     """A number of the last row."""
     return float(record.rows[-1][name])
@@ -237,6 +347,20 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     return grid, np.stack([np.interp(grid, *column) for column in columns], axis=1)
 
 
+def interval(values: Array) -> tuple[float, float]:
+    """The 95 % confidence interval of a mean, by Student's t; infinite for fewer than two values.
+
+    Example:
+        >>> low, high = interval(np.array([1.0, 2.0, 3.0]))
+        >>> round(low, 3), round(high, 3)
+        (-0.484, 4.484)
+    """
+    if len(values) < 2:
+        return -math.inf, math.inf
+    half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / math.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
 def about_mean(
     id: str,
     sentence: str,
@@ -245,32 +369,63 @@ def about_mean(
     relation: Relation,
     expected: float | tuple[float, float],
     note: str = "",
+    untested: str = "",
 ) -> Claim:
-    """A claim about the mean of a number that every seed has."""
-    return Claim(id, sentence, where, mean(values), relation, expected, len(values), note)
+    """A claim about the mean of a number that every seed has.
+
+    It is tested if the 95 % confidence interval of the mean lies on one side of the expected
+    number, or inside or outside the expected range.
+    """
+    low, high = interval(values)
+    inside, outside = _sides(low, high, relation, expected)
+    words = f"95 % interval from {low:.3g} to {high:.3g}"
+    if len(values) < 2:
+        untested = untested or "a single seed allows no conclusion"
+    elif not (inside or outside):
+        untested = untested or f"the {words} allows no conclusion"
+    if len(values) >= 2:
+        note = "; ".join(part for part in (words, note) if part)
+    return Claim(
+        *(id, sentence, where, mean(values), relation, expected), len(values), note, untested
+    )
+
+
+def _sides(
+    low: float, high: float, relation: Relation, expected: float | tuple[float, float]
+) -> tuple[bool, bool]:
+    """Whether all of an interval satisfies a relation, and whether none of it does."""
+    if isinstance(expected, tuple):
+        return expected[0] <= low and high <= expected[1], high < expected[0] or low > expected[1]
+    above, below = low > expected, high < expected
+    return (above, below) if relation in (">", ">=") else (below, above)
 
 
 def lower_loss(
-    id: str, sentence: str, where: str, measure: Callable[[Record], float], one: Runs, other: Runs
+    id: str,
+    sentence: str,
+    where: str,
+    measure: Callable[[Record], float],
+    one: Runs,
+    other: Runs,
+    untested: str = "",
 ) -> Claim:
-    """The claim that the mean loss of some runs, divided by that of others, is below 1."""
-    losses = [mean(of_all(runs, measure)) for runs in (one, other)]
-    measured = if_complete(lambda both: quotient(*both), losses)
-    against = "" if measured is None else f"{losses[0]:.3g} against {losses[1]:.3g}"
-    return Claim(
-        *(id, sentence, where, measured, "<", 1.0),
-        seeds=min(len(one), len(other)),
-        note=against and against + divergences(one, other),
-    )
+    """The claim that the loss of some runs is lower than that of others: the mean difference."""
+    means = [of_all(runs, measure).mean() for runs in (one, other) if runs]
+    against = "{:.3g} against {:.3g}".format(*means) if len(means) == 2 else ""
+    note = against and against + divergences(one, other)
+    found = differences(other, one, measure)
+    return about_mean(id, sentence, where, found, "<", 0.0, note, untested)
 
 
-def falls_first(id: str, where: str, words: str, adam: Runs, neada: Runs) -> Claim:
-    """The claim that NeAda's training loss is the lower at the beginning."""
+def falls_first(
+    id: str, where: str, words: str, adam: Runs, neada: Runs, untested: str = ""
+) -> Claim:
+    """The claim that NeAda's training loss is lower at the beginning."""
     sentence = (
-        f"{words} NeAda's training loss is the lower at the beginning: its mean over the first "
-        "fifth of the calls, divided by Adam's"
+        f"{words} NeAda's training loss is lower at the beginning: its mean over the first fifth "
+        "of the calls minus Adam's"
     )
-    return lower_loss(id, sentence, where, mean_loss_of_beginning, neada, adam)
+    return lower_loss(id, sentence, where, mean_loss_of_beginning, neada, adam, untested)
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from torch import nn
 
@@ -15,7 +16,7 @@ from neada import data, models
 from neada.runs import RunFolder
 from neada.training import TrainConfig
 from reproduction import mnist_dro, robust_training, synthetic_dro
-from reproduction.experiment import Record
+from reproduction.experiment import Claim, Record
 
 SYNTHETIC, MNIST = synthetic_dro, mnist_dro
 
@@ -85,29 +86,81 @@ def test_a_run_is_the_loop_of_the_authors(method: Any, tmp_path: Path) -> None:
     assert (steps * losses).sum() / steps.sum() == pytest.approx(mean_loss, rel=1e-4)
 
 
-def test_four_runs_of_the_paper_and_three_of_ours() -> None:
-    for scale, max_calls, name in (("standard", 1565, "mnist"), ("paper", 78200, "mnist")):
+def test_the_library_runs_beside_the_loop_of_the_authors(tmp_path: Path) -> None:
+    config = synthetic_dro.Config("library", 0.08, seed=3, max_calls=100, num_evaluations=1)
+    last = record_of(SYNTHETIC, config, tmp_path).rows[-1]
+    assert last["calls"] == 100
+    assert 0.0 < last["test_0.5"] <= 1.0
+
+
+def test_seven_runs_per_seed() -> None:
+    for scale, max_calls in (("standard", 1565), ("paper", 78200)):
         configs = mnist_dro.configs(scale, [0])  # type: ignore[arg-type]
         assert {(c.max_calls, c.data, c.lr_x, c.gamma, c.batch_size) for c in configs} == {
-            (max_calls, name, 0.001, 1.3, 128)
+            (max_calls, "mnist", 0.001, 1.3, 128)
         }
-        paper = [c for c in configs if c.batch_norm == "batch"]
-        assert {(c.method, c.lr_y) for c in paper} == {
-            (method, rate) for method in ("gdmax", "neada") for rate in (0.001, 0.01)
+        methods = ("gdmax", "neada", "library")
+        assert {(c.method, c.lr_y) for c in configs} == {
+            *((method, rate) for method in methods for rate in (0.001, 0.01)),
+            ("default", None),
         }
-        assert [c.lr_y for c in configs if c.method == "default"] == [None]
-        assert len(configs) == 7
     assert {c.max_calls for c in mnist_dro.configs("standard", max_calls=7820)} == {7820}
-    assert len(mnist_dro.configs("quick", range(3))) == 3 * 5 + 2
 
 
-# Verdicts, on rows made up so that every number behind them is known.
+# Results, on rows made up so that every number behind them is known.
 
 
-# What the authors' scripts gave, as accuracies; of the losses only the order matters.
+def made_up(lead: float, spread: float, seeds: int) -> list[Claim]:
+    """NeAda's accuracy is higher by a lead that alternates between the seeds."""
+    records = []
+    for config in synthetic_dro.configs("standard", range(seeds)):
+        extra = lead + spread * (-1) ** config.seed if config.method == "neada" else 0.0
+        rows = [{"calls": 100 * k, "loss": 1.0, "test_0.5": 0.75 + extra} for k in range(80)]
+        records.append(Record(config, rows))
+    return synthetic_dro.claims(records)
 
 
-# The scripts' accuracies after 1565 calls; those with frozen statistics and the default made up.
+@pytest.mark.parametrize(
+    ("lead", "spread", "seeds", "verdict"),
+    [
+        (0.05, 0.01, 6, "holds"),
+        (-0.05, 0.01, 6, "fails"),
+        (0.01, 0.05, 6, "not tested"),
+        (0.05, 0.0, 1, "not tested"),
+    ],
+)
+def test_the_result_follows_from_the_interval(
+    lead: float, spread: float, seeds: int, verdict: str
+) -> None:
+    (claim,) = [c for c in made_up(lead, spread, seeds) if c.id == "synthetic-dro/higher-0.08"]
+    assert claim.verdict == verdict
+    assert claim.measured == pytest.approx(100.0 * lead)
+
+
+@pytest.mark.parametrize("seeds", [2, 5, 20])
+def test_the_interval_is_that_of_student(seeds: int) -> None:
+    values = np.random.default_rng(seeds).normal(size=seeds)
+    expected = scipy.stats.t.interval(0.95, seeds - 1, values.mean(), scipy.stats.sem(values))
+    np.testing.assert_allclose(robust_training.interval(values), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("scale", "max_calls", "tested"),
+    [("quick", 78200, False), ("standard", None, False), ("paper", None, True)],
+)
+def test_only_mnist_at_the_budget_of_the_paper_tests_its_claims(
+    scale: Any, max_calls: int | None, tested: bool
+) -> None:
+    records = []
+    for config in mnist_dro.configs(scale, range(5), max_calls):
+        accuracy = 0.9 if config.method == "neada" else 0.8
+        columns = {f"held_out_{eps}": accuracy for eps in ("0.02", "0.05", "0.1")}
+        columns |= {f"test_{eps}": accuracy for eps in ("0.02", "0.05", "0.1")}
+        rows = [{"calls": config.max_calls * k // 20, "loss": 1.0, **columns} for k in range(21)]
+        records.append(Record(config, rows))
+    claims = {claim.id: claim for claim in mnist_dro.claims(records)}
+    assert (claims["mnist-dro/higher-0.01-0.1"].verdict == "holds") == tested
+    assert tested or {claim.verdict for claim in claims.values()} == {"not tested"}
 
 
 # Numbers of a run.
@@ -159,7 +212,7 @@ def test_the_larger_class_is_what_the_generator_draws() -> None:
 
 
 def tiny_training(**changes: Any) -> TrainConfig:
-    return TrainConfig(data="synthetic", max_calls=30, stop="released", eval_eps=(0.5,), **changes)
+    return TrainConfig(data="synthetic", max_calls=30, eval_eps=(0.5,), **changes)
 
 
 def rows_without_time(run: RunFolder) -> list[dict[str, Any]]:
@@ -186,6 +239,24 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_pat
         robust_training.train_into(config, cut, parts.append, resumable=True)
         assert least < parts[0] < most
         assert rows_without_time(cut) == rows_without_time(whole)
+
+
+def test_an_interrupted_run_of_the_loop_of_the_authors_is_resumed(tmp_path: Path) -> None:
+    config = synthetic_dro.Config("neada", 0.08, seed=1, max_calls=120, num_evaluations=4)
+    whole = record_of(SYNTHETIC, config, tmp_path / "whole").rows
+    run = RunFolder(tmp_path / "cut")
+    run.start({})
+
+    def interrupt(part: float) -> None:
+        if part > 0.6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        synthetic_dro.run(config, run, interrupt)
+    parts: list[float] = []
+    synthetic_dro.run(config, run, parts.append)
+    assert parts[0] > 0.5
+    assert run.rows() == whole
 
 
 def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:

@@ -66,13 +66,6 @@ def test_the_current_gradient_is_asked_before_the_next_step() -> None:
     assert counters == Counters(inner_steps=2)
 
 
-def test_the_last_gradient_is_asked_after_its_step() -> None:
-    oracle = Halving(1.0)
-    result, _ = run(oracle, FixedAccuracy(0.25), test="last")
-    assert oracle.log == ["evaluate", "move"] * 3
-    assert result == InnerResult(1.0 / 16.0, 3, "gradient mapping <= 0.25")
-
-
 def test_a_count_is_asked_before_anything_is_evaluated() -> None:
     oracle = Halving(1.0)
     result, _ = run(oracle, InnerSteps(), t=1)
@@ -83,11 +76,10 @@ def test_a_count_is_asked_before_anything_is_evaluated() -> None:
     assert nothing.steps == 0
 
 
-@pytest.mark.parametrize("test", ["current", "last"])
-def test_the_smallest_and_the_largest_number_of_steps(test: Any) -> None:
-    easy, _ = run(Halving(0.0), FixedAccuracy(1.0), min_steps=4, test=test)
+def test_the_smallest_and_the_largest_number_of_steps() -> None:
+    easy, _ = run(Halving(0.0), FixedAccuracy(1.0), min_steps=4)
     assert easy.steps == 4
-    hard, _ = run(Halving(1e300), FixedAccuracy(1e-9), max_steps=7, test=test)
+    hard, _ = run(Halving(1e300), FixedAccuracy(1e-9), max_steps=7)
     assert (hard.steps, hard.reason) == (7, "the cap of 7 inner steps")
 
 
@@ -132,7 +124,7 @@ def test_rows_that_need_no_step_take_one_and_are_not_evaluated_again() -> None:
     assert (result.steps, counters.inner_steps) == (1, 1)
 
 
-@pytest.mark.parametrize("options", [{"min_steps": 2}, {"min_steps": 0}, {"test": "last"}])
+@pytest.mark.parametrize("options", [{"min_steps": 2}, {"min_steps": 0}])
 def test_only_the_one_step_that_is_always_taken_is_trusted(options: Any) -> None:
     logs = []
     for trusting in (False, True):

@@ -64,7 +64,6 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: robust.GroupDRO(MODEL, LOSS, 3, adjustment=1.0), ValueError, "sizes"),
     (lambda: data.load("synthetic", test_fraction=0.5), ValueError, "test_fraction"),
     (lambda: wrm(stopping=stopping.RelativeAccuracy(0.5)), ValueError, "x gradient"),
-    (lambda: wrm(per_sample=True, measure="batch"), ValueError, "sample"),
     (lambda: wrm(start="random"), ValueError, "ball"),
     (lambda: wrm().perturb(INPUTS, TARGETS, ids=IDS), ValueError, "kept"),
     (lambda: wrm(start="kept").perturb(INPUTS, TARGETS), TypeError, "ids"),

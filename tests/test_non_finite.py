@@ -203,9 +203,7 @@ OBJECTIVES: dict[str, Callable[[nn.Module], Any]] = {
         m, cross_entropy, 1.3, adversary=robust.Adversary(per_sample=False)
     ),
     "WRM, Adam": lambda m: robust.WRM(m, cross_entropy, 1.3, adversary=ADAM),
-    "WRM, kept": lambda m: robust.WRM(
-        m, cross_entropy, 1.3, adversary=replace(ADAM, start="kept", test="last")
-    ),
+    "WRM, kept": lambda m: robust.WRM(m, cross_entropy, 1.3, adversary=replace(ADAM, start="kept")),
     "adversarial": lambda m: robust.AdversarialTraining(m, cross_entropy, 0.1, bounds=(0.0, 1.0)),
     "TRADES": lambda m: robust.TRADES(m, cross_entropy, 0.1),
     "group": lambda m: robust.GroupDRO(m, cross_entropy, 3),

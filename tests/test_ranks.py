@@ -109,10 +109,8 @@ GAMES: dict[str, Any] = {
     "WRM, together": of_objective(
         lambda m: robust.WRM(m, cross_entropy, 0.5, adversary=replace(ADVERSARY, per_sample=False))
     ),
-    "WRM, of the mean": of_objective(
-        lambda m: robust.WRM(
-            m, cross_entropy, 0.5, adversary=replace(ADVERSARY, optimizer=ascent, measure="batch")
-        )
+    "WRM, SGD": of_objective(
+        lambda m: robust.WRM(m, cross_entropy, 0.5, adversary=replace(ADVERSARY, optimizer=ascent))
     ),
     "TRADES": of_objective(lambda m: WithoutNoise(m, cross_entropy, 0.3)),
     "adversarial": of_objective(lambda m: robust.AdversarialTraining(m, cross_entropy, 0.3)),

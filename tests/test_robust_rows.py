@@ -98,14 +98,12 @@ def test_nothing_stops_early_and_all_is_as_in_a_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("test", ["current", "last"])
-def test_a_sample_does_not_care_who_is_in_its_batch(name: str, test: Any) -> None:
+def test_a_sample_does_not_care_who_is_in_its_batch(name: str) -> None:
     model, (inputs, targets) = network(), batch()
     options: Any = {
         "optimizer": OPTIMIZERS[name],
         "stopping": FixedAccuracy(_ACCURACY.get(name, 0.02)) | FixedSteps(15),
         "per_sample": True,
-        "test": test,
     }
     together, alone = wrm(model, **options), wrm(model, **options)
     worst = together.perturb(inputs, targets)

@@ -1,6 +1,7 @@
 """The steppers against the stored five-step trajectories of independent numpy references."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from neada import sets, steppers
 from neada.inner import InnerOptions
 from neada.optim import AdaptiveSGD, AdGD, Backtracking, GeneralizedAdaGrad
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps
+from reproduction.released import ascend
 
 FIXTURES = Path(__file__).parents[1].parent / "shared" / "reference" / "fixtures"
 RTOL = 1e-12  # what the fixtures promise for float64
@@ -128,7 +130,7 @@ MINIMAX: dict[str, Make] = {
 NOT_OURS = {"nsgda_m"}
 
 
-def algorithm_2(rule: Any, test: str = "current", psi: str = "adagrad") -> Make:
+def algorithm_2(rule: Any, psi: str = "adagrad") -> Make:
     def make(x: Tensor, y: Tensor, h: Hyper) -> steppers.Stepper:
         kwargs = {"psi": psi, "v0": float(h["v0"])}
         kwargs |= {name: h[name] for name in ("beta", "gamma") if name in h}
@@ -136,7 +138,7 @@ def algorithm_2(rule: Any, test: str = "current", psi: str = "adagrad") -> Make:
             AdaptiveSGD([x], h["lx"], **kwargs),
             AdaptiveSGD([y], h["ly"], maximize=True, **kwargs),
             rule,
-            inner=InnerOptions(keep="everything" if h.get("carry", True) else "nothing", test=test),
+            inner=InnerOptions(keep="everything" if h.get("carry", True) else "nothing"),
         )
 
     return make
@@ -160,21 +162,7 @@ def algorithm_3(rule: Any, inner: Callable[..., Any], **kwargs: Any) -> Make:
     return make
 
 
-def released(make: Any, count: float) -> Make:
-    def build(x: Tensor, y: Tensor, h: Hyper) -> steppers.Stepper:
-        return steppers.NeAda(
-            make([x], h["lx"]),
-            make([y], h["ly"], maximize=True),
-            GradientMapping() | InnerSteps(lambda t: count * t),
-            inner=InnerOptions(min_steps=0, test="last"),
-        )
-
-    return build
-
-
 NEADA: dict[str, Make] = {
-    "alg2_adagrad_stopEXP": algorithm_2(GradientMapping(power=2) | InnerSteps(), test="last"),
-    "alg2_adagrad_stopI": algorithm_2(GradientMapping(), test="last"),
     "alg2_adagrad_stopII": algorithm_2(InnerSteps()),
     "alg2_adagrad_stopII_fresh": algorithm_2(InnerSteps()),
     "alg2_adam_stopII_v0_1": algorithm_2(InnerSteps(), psi="adam"),
@@ -187,8 +175,13 @@ NEADA: dict[str, Make] = {
     "alg3_I_backtracking": algorithm_3(GradientMapping(), Backtracking),
     "alg3_I_backtracking_min1": algorithm_3(GradientMapping(), Backtracking),
     "alg3_I_ball_backtracking": algorithm_3(GradientMapping(), Backtracking),
-    "released_loop_adagrad_c1": released(Adagrad, 1.0),
-    "released_loop_adam_c01": released(Adam, 0.1),
+}
+# The rule is evaluated on the gradient of the last step: optimizer, threshold and limit at t.
+AFTER_THE_STEP: dict[str, tuple[Any, Callable[[int], float], Callable[[int], float]]] = {
+    "alg2_adagrad_stopEXP": (AdaptiveSGD, lambda t: (t + 1) ** -2.0, lambda t: t + 1),
+    "alg2_adagrad_stopI": (AdaptiveSGD, lambda t: 1 / (t + 1), lambda t: math.inf),
+    "released_loop_adagrad_c1": (Adagrad, lambda t: 1 / (t + 1), lambda t: t),
+    "released_loop_adam_c01": (Adam, lambda t: 1 / (t + 1), lambda t: 0.1 * t),
 }
 NOISY = {"alg3_II_noise_growingM"}
 
@@ -199,7 +192,7 @@ def stored(kind: str) -> set[str]:
 
 def test_every_fixture_is_used() -> None:
     assert stored("minimax") == set(MINIMAX) | NOT_OURS
-    assert stored("neada") == set(NEADA) | NOISY
+    assert stored("neada") == set(NEADA) | set(AFTER_THE_STEP) | NOISY
 
 
 @pytest.mark.parametrize("problem", ["paper_quad_L2", "mccormick"])
@@ -219,6 +212,26 @@ def test_five_steps(kind: str, name: str, problem: str) -> None:
         assert (stepper.calls_x, stepper.calls_y) == (step["n_gx"], step["n_gy"])
         if "inner_steps" in run:
             assert info.inner_steps == run["inner_steps"][k]
+
+
+@pytest.mark.parametrize("problem", ["paper_quad_L2", "mccormick"])
+@pytest.mark.parametrize("name", AFTER_THE_STEP)
+def test_five_steps_of_the_released_inner_loop(name: str, problem: str) -> None:
+    fixture = json.loads((FIXTURES / f"neada_{name}.json").read_text(encoding="utf-8"))
+    (run,) = [r for r in fixture["runs"] if r["problem"] == problem]
+    x, y = (torch.tensor(run[p], dtype=torch.float64, requires_grad=True) for p in ("x0", "y0"))
+    fun = mccormick if problem == "mccormick" else paper_quadratic
+    make, threshold, limit = AFTER_THE_STEP[name]
+    v0 = {"v0": 0.0} if make is AdaptiveSGD else {}
+    x_optimizer = make([x], fixture["hyper"]["lx"], **v0)
+    y_optimizer = make([y], fixture["hyper"]["ly"], maximize=True, **v0)
+    for t, step in enumerate(run["steps"]):
+        count = ascend(y, y_optimizer, lambda: fun(x, y), threshold(t), limit(t))
+        assert count == run["inner_steps"][t]
+        (x.grad,) = torch.autograd.grad(fun(x, y), x)
+        x_optimizer.step()
+        for found, key in ((x, "x_next"), (y, "y_next")):
+            np.testing.assert_allclose(found.detach(), step[key], rtol=RTOL, atol=1e-14)
 
 
 def test_the_noisy_run_with_a_growing_batch() -> None:

@@ -32,10 +32,9 @@ BASE = TrainConfig(
 )
 KINDS: dict[str, dict[str, Any]] = {
     "wrm": {},
-    "wrm, batch statistics": {"batch_norm": "batch", "dropout": "on"},
     "wrm, per sample": {"per_sample": True},
     "wrm, kept": {"warm_start": "memory"},
-    "wrm, released": {"stop": "released"},
+    "wrm, adam": {"y_optimizer": "adam"},
     "gdmax": {"method": "gdmax", "inner_steps": 4, "x_optimizer": "dog"},
     "amsgrad": {"x_optimizer": "amsgrad", "y_optimizer": "amsgrad"},
     "tiada": {"method": "tiada"},

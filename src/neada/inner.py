@@ -169,18 +169,14 @@ class InnerOptions:
         min_steps: Steps before the rule is evaluated; 0 is the literal criterion I.
         max_steps: A cap, for rules that may never fire; None is 10,000 for `NeAda`, 100 for
             `GroupDRO`.
-        test: "current" evaluates the rule at the current y; "last" on the gradient that the last
-            step used, as the authors' released code does.
     """
 
     keep: Literal["auto"] | Keep = "auto"
     min_steps: int = 1
     max_steps: int | None = None
-    test: Literal["current", "last"] = "current"
 
     def __post_init__(self) -> None:
         check_choice("keep", self.keep, ("auto", "nothing", "step", "everything"))
-        check_choice("test", self.test, ("current", "last"))
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
             check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)
@@ -250,7 +246,7 @@ class InnerLoop:
 
     Args:
         stopping: The rule; None for criterion I or II, whichever fires first.
-        options: How many steps, what is kept, and where the rule is evaluated.
+        options: How many steps, and what is kept.
         max_steps: The cap where the options have none.
 
     Attributes:
@@ -283,7 +279,7 @@ class InnerLoop:
             counters: Their inner steps are counted here.
             resting: Rows that take no part.
         """
-        min_steps, look_back = self.options.min_steps, self.options.test == "last"
+        min_steps = self.options.min_steps
         progress = _Progress(self.stopping, resting)
         at_cap: Flag = False
         k = 0
@@ -298,18 +294,14 @@ class InnerLoop:
                 progress.finish(f"the cap of {self.max_steps} inner steps")
                 break
             state = progress.see(state, oracle.evaluate())
-            if k >= min_steps and not look_back:
+            if k >= min_steps:
                 progress.apply_rule(state)
             if oracle.settle(progress.done):
                 break
             oracle.move()
             k += 1
             counters.inner_steps += 1
-            if look_back and k >= min_steps:
-                progress.apply_rule(replace(state, k=k))
-                if oracle.settle(progress.done):
-                    break
-            elif oracle.trusts_first_step and k == min_steps == 1:
+            if oracle.trusts_first_step and k == min_steps == 1:
                 # The rule had fired for some rows; they took the step because of `min_steps`.
                 progress.apply_rule(state)
                 if oracle.settle(progress.done, unseen=True):

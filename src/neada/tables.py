@@ -191,12 +191,12 @@ ATTACKS: dict[str, Entry] = {
     ),
 }
 
-_PERTURBING = ("per_sample", "warm_start", "batch_norm", "dropout", "clip")
+_PERTURBING = ("per_sample", "warm_start")
 OBJECTIVES: dict[str, ObjectiveEntry] = {
     "wrm": ObjectiveEntry(
         "neada.training.players:make_wrm",
         "perturb the inputs at a price",
-        (*_PERTURBING, "stop", "gamma"),
+        (*_PERTURBING, "gamma"),
     ),
     "adversarial": ObjectiveEntry(
         "neada.training.players:make_adversarial",
@@ -216,7 +216,7 @@ OBJECTIVES: dict[str, ObjectiveEntry] = {
     ),
 }
 
-_NESTED = ("x_optimizer", "y_optimizer", "per_sample", "random_start", "stop")
+_NESTED = ("x_optimizer", "y_optimizer", "per_sample", "random_start")
 METHODS: dict[str, MethodEntry] = {
     "neada": MethodEntry(
         "neada.training.players:Nested",

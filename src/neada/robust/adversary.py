@@ -49,12 +49,9 @@ class Adversary:
         dropout: "off" disables dropout layers in the inner loop; "on" leaves them in their mode.
         fold: Evaluate a frozen batch norm and the layer before it as one layer.
         measure: What the rule is evaluated on: "sample" is the mean over the samples of their
-            squared gradients, "batch" the squared gradient of the mean objective, which is smaller
-            by the batch size; "gap", for balls, is what a linear function could still gain in the
+            squared gradients; "gap", for balls, is what a linear function could still gain in the
             ball relative to what it can gain from the center. "auto" is "gap" for balls and
             "sample" elsewhere.
-        test: "current" evaluates the rule at the current y; "last" on the gradient of the last
-            step, as the authors' released code does.
 
     Example:
         >>> from neada.stopping import FixedSteps
@@ -70,8 +67,7 @@ class Adversary:
     batch_norm: Literal["frozen", "batch"] = "frozen"
     dropout: Literal["off", "on"] = "off"
     fold: bool = True
-    measure: Literal["auto", "sample", "batch", "gap"] = "auto"
-    test: Literal["current", "last"] = "current"
+    measure: Literal["auto", "sample", "gap"] = "auto"
 
     def __post_init__(self) -> None:
         if self.optimizer is not None and not callable(self.optimizer):
@@ -83,17 +79,12 @@ class Adversary:
         check_choice("per_sample", self.per_sample, (None, True, False))
         check_choice("batch_norm", self.batch_norm, ("frozen", "batch"))
         check_choice("dropout", self.dropout, ("off", "on"))
-        check_choice("measure", self.measure, ("auto", "sample", "batch", "gap"))
+        check_choice("measure", self.measure, ("auto", "sample", "gap"))
         rule = self.inner_loop().stopping
         if rule.needs_x_gradient:
             raise ValueError(
                 f"the rule '{rule}' needs the x gradient, which is not known while y moves: use "
                 "GradientMapping, InnerSteps, FixedSteps or FixedAccuracy"
-            )
-        if self.per_sample and self.measure == "batch":
-            raise ValueError(
-                "per_sample=True stops each sample by its own gradient, and measure='batch' uses "
-                "the gradient of the mean: use measure='sample'"
             )
 
     @property
@@ -106,12 +97,11 @@ class Adversary:
         """Whether samples stop one by one."""
         if self.per_sample is not None:
             return self.per_sample
-        is_default = self.optimizer is None and self.measure != "batch"
-        return is_default and self.samples_are_independent
+        return self.optimizer is None and self.samples_are_independent
 
     def inner_loop(self) -> InnerLoop:
         """Return the inner loop of this adversary."""
-        options = InnerOptions(min_steps=self.min_steps, max_steps=self.max_steps, test=self.test)
+        options = InnerOptions(min_steps=self.min_steps, max_steps=self.max_steps)
         return InnerLoop(self.stopping, options, self.max_steps)
 
 

@@ -53,10 +53,6 @@ class Samples:
         self._rowwise = self._optimizer.param_groups[0].get("rowwise", False)
         self._keeps_best = isinstance(self._optimizer, SPG) and self._optimizer.keeps_best
         self._num_samples = len(clean)
-        # With measure="batch", y maximizes the mean over the samples of all ranks.
-        self._mean_over: float | None = None
-        if adversary.measure == "batch":
-            self._mean_over = parallel.num_ranks() * parallel.agree(float(len(clean)))
         self._values: Tensor | None = None  # at the last evaluation
         self._moved = True  # since the last evaluation
         self._finite = True
@@ -74,7 +70,7 @@ class Samples:
             if not values.requires_grad:
                 raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
             self._y.grad = None
-            backward(self._total(values), [self._y], self._objective.grad_scaler)
+            backward(values.sum(), [self._y], self._objective.grad_scaler)
         self._counters.count("y", len(self._y))
         measured = self._measured()
         self._finite = all_finite(measured)
@@ -112,10 +108,7 @@ class Samples:
 
     def _joint(self, total: float) -> float:
         """The measure of the batches of all ranks, from the sum over the samples of this one."""
-        if self._mean_over is not None:
-            joint = parallel.num_ranks() * parallel.agree(total)
-        else:
-            joint = parallel.agree(total / self._num_samples, weight=self._num_samples)
+        joint = parallel.agree(total / self._num_samples, weight=self._num_samples)
         self._finite &= math.isfinite(joint)
         return joint
 
@@ -154,12 +147,7 @@ class Samples:
 
     def _maximized(self, values: Tensor) -> Tensor:
         """What the optimizer maximizes: one number, or one per sample."""
-        if not self._rowwise:
-            return self._total(values)
-        return values if self._mean_over is None else values / self._mean_over
-
-    def _total(self, values: Tensor) -> Tensor:
-        return values.sum() if self._mean_over is None else values.sum() / self._mean_over
+        return values if self._rowwise else values.sum()
 
     def _remove(self, done: Tensor, unseen: bool) -> None:
         """Remove some of the samples that are left from what is evaluated and moved.

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -12,7 +11,6 @@ from neada.robust.adversary import Adversary
 from neada.robust.losses import Loss
 from neada.robust.objective import Bounds, InputObjective
 from neada.sets import Set
-from neada.stopping import GradientMapping, InnerSteps
 from neada.tensors import row_sums
 
 __all__ = ["WRM"]
@@ -35,8 +33,7 @@ class WRM(InputObjective):
         loss = robust.loss(worst)
         loss.backward()
 
-    The paper's baseline is ``Adversary(stopping=FixedSteps(15))``; the authors' released loop is
-    `WRM.released`.
+    The paper's baseline is ``Adversary(stopping=FixedSteps(15))``.
 
     Args:
         model: Any network.
@@ -85,34 +82,6 @@ class WRM(InputObjective):
             )
         self.gamma = gamma
 
-    @classmethod
-    def released(
-        cls, model: nn.Module, loss: Loss, gamma: float, *, lr: float, scale: float = 1.0
-    ) -> "WRM":
-        """The inner loop of the authors' released scripts.
-
-        A new Adam for every batch climbs the mean objective until the squared gradient that its
-        last step used is at most scale/(t+1), or after max(1, t) steps; layers stay in the mode
-        they are in.
-
-        Args:
-            model: Any network.
-            loss: As for the class.
-            gamma: As for the class.
-            lr: Adam's learning rate for the inputs.
-            scale: 0.1 for the synthetic data, 1 for MNIST.
-        """
-        adversary = Adversary(
-            optimizer=lambda params: torch.optim.Adam(params, lr=lr, maximize=True),
-            stopping=GradientMapping(scale) | InnerSteps(float),
-            batch_norm="batch",
-            dropout="on",
-            measure="batch",
-            test="last",
-            max_steps=1_000_000,
-        )
-        return cls(model, loss, gamma, adversary=adversary)
-
     _first_step_fits = True  # to the maximum of a linear loss minus the price
 
     def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
@@ -122,11 +91,8 @@ class WRM(InputObjective):
         return self.bounds
 
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
-        # The mean over a batch is flatter than what one sample maximizes.
-        flatness = len(params[0]) if self.adversary.measure == "batch" else 1
-        lr = flatness / (2.0 * self.gamma)
         safeguard = self.adversary.samples_are_independent
-        return SPG(params, lr, safeguard=safeguard, maximize=True, rowwise=True)
+        return SPG(params, 0.5 / self.gamma, safeguard=safeguard, maximize=True, rowwise=True)
 
     def _penalty(self, mean_distance_sq: float) -> float:
         return self.gamma * mean_distance_sq

@@ -75,12 +75,6 @@ class TrainConfig:
     samples are independent."""
     warm_start: Literal["none", "memory"] = "none"
     """memory keeps the perturbations of all samples between epochs; tiada always does."""
-    batch_norm: Literal["frozen", "batch"] | None = None
-    """Batch-norm statistics in the inner loop; None: frozen, with stop released batch."""
-    dropout: Literal["off", "on"] | None = None
-    """Dropout in the inner loop; None: off, with stop released on."""
-    clip: bool | None = None
-    """Keep perturbed inputs in the valid range of the data; None: yes, with stop released no."""
 
     # The method.
     method: Literal["neada", "gdmax", "tiada"] = "neada"
@@ -89,20 +83,16 @@ class TrainConfig:
     x_optimizer: Optimizer = "adam"
     """Optimizer of the model."""
     y_optimizer: Optimizer | None = None
-    """Optimizer of the adversary; None: the objective's own, which has no learning rate, with stop
-    released adam."""
+    """Optimizer of the adversary; None: the objective's own, which has no learning rate."""
     inner_steps: int | None = None
     """Inner steps per batch (gdmax); None: 15."""
     lr_x: float | None = None
     """Learning rate of the model; None: the usual one of the optimizer."""
     lr_y: float | None = None
     """Learning rate of a named y_optimizer, or of tiada's adversary; None: the usual one."""
-    stop: Literal["library", "released"] = "library"
-    """Stopping rule of neada. library: squared gradient at most c/(t+1) on average over the
-    samples, or t+1 steps. released: the authors' code, squared gradient of the batch mean, or
-    max(1, t) steps."""
     stop_scale: float = 1.0
-    """Constant c of the stopping rule."""
+    """Constant c of the stopping rule of neada: squared gradient at most c/(t+1) on average over
+    the samples, or t+1 steps."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What to do if a loss or gradient is NaN or Inf: stop, or skip the batch. The tenth skipped
     batch in a row stops the run."""
@@ -174,15 +164,10 @@ class TrainConfig:
     def _check_combinations(self) -> None:
         """Raise ValueError if options contradict each other."""
         has_inner_loop = tables.METHODS[self.method].has_inner_loop
-        if self.lr_y is not None and has_inner_loop and self.adversary is None:
+        if self.lr_y is not None and has_inner_loop and self.y_optimizer is None:
             raise ValueError(
                 f"lr_y={self.lr_y:g} requires a named y_optimizer, such as 'adam': the default "
                 "adversary has no learning rate"
-            )
-        if not has_inner_loop and (self.batch_norm == "frozen" or self.dropout == "off"):
-            raise ValueError(
-                "batch_norm='frozen' and dropout='off' apply to an inner loop, and method "
-                f"{self.method!r} has none"
             )
         if self.regularizer == "none" and self.num_inner_steps != 1:
             raise ValueError(
@@ -191,8 +176,6 @@ class TrainConfig:
             )
         if self.regularizer == "none" and self.strength != 1.0:
             raise ValueError(f"strength={self.strength:g} does not apply to regularizer='none'")
-        if self.stop == "released" and self.per_sample:
-            raise ValueError("per_sample=True does not apply to stop='released'")
         if self.random_start and self.warm_start != "none":
             raise ValueError(f"random_start=True excludes warm_start={self.warm_start!r}")
 
@@ -200,11 +183,6 @@ class TrainConfig:
     def num_inner_steps(self) -> int | None:
         """Steps of y per step of x; None if a stopping rule determines them."""
         return self.inner_steps or tables.METHODS[self.method].inner_steps
-
-    @property
-    def adversary(self) -> str | None:
-        """The name of the optimizer of y; None for the objective's own."""
-        return self.y_optimizer or ("adam" if self.stop == "released" else None)
 
     @property
     def model_name(self) -> str:
@@ -219,7 +197,7 @@ class TrainConfig:
         if not tables.METHODS[self.method].has_inner_loop:
             return self.method
         parts: list[object] = [self.method, self.num_inner_steps, self.x_optimizer]
-        parts += [self.adversary] if self.adversary != self.x_optimizer else []
+        parts += [self.y_optimizer] if self.y_optimizer != self.x_optimizer else []
         return " ".join(str(part) for part in parts if part is not None)
 
     @property

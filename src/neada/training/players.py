@@ -252,33 +252,24 @@ def _loss(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def _perturbing(config: TrainConfig, data: Dataset) -> dict[str, Any]:
-    """What objectives with perturbed inputs share; the authors' scripts differ in everything."""
-    released = config.stop == "released"
-    clip = not released if config.clip is None else config.clip
-    batch_norm = config.batch_norm or ("batch" if released else "frozen")
-    dropout = config.dropout or ("on" if released else "off")
+    """What objectives with perturbed inputs share."""
     keeps = config.warm_start != "none" or not tables.METHODS[config.method].has_inner_loop
     start: Any = "kept" if keeps else "random" if config.random_start else "clean"
     return {
-        "bounds": data.bounds if clip else None,
+        "bounds": data.bounds,
         "adversary": robust.Adversary(
             optimizer=_adversary(config),
             stopping=_rule(config),
             start=start,
             per_sample=config.per_sample,
             max_steps=_MOST_INNER_STEPS,
-            batch_norm=batch_norm,
-            dropout=dropout,
-            fold=not released,
-            measure="batch" if released else "auto",
-            test="last" if released else "current",
         ),
     }
 
 
 def _adversary(config: TrainConfig) -> Callable[[Sequence[Tensor]], Optimizer] | None:
     """A function that makes the optimizer of y; None for the objective's own."""
-    name = config.adversary
+    name = config.y_optimizer
     if name is None:
         return None
     lr = tables.OPTIMIZERS[name].lr_y if config.lr_y is None else config.lr_y
@@ -301,5 +292,4 @@ def _rule(config: TrainConfig) -> stopping.StoppingRule:
     """When the inner loop stops."""
     if config.num_inner_steps is not None:
         return stopping.FixedSteps(config.num_inner_steps)
-    count = stopping.InnerSteps(float) if config.stop == "released" else stopping.InnerSteps()
-    return stopping.GradientMapping(config.stop_scale) | count
+    return stopping.GradientMapping(config.stop_scale) | stopping.InnerSteps()
