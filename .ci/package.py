@@ -153,7 +153,7 @@ def use(python: Path, folder: Path) -> None:
     assert version is not None
     check(run(neada, "--version", cwd=folder).split() == ["neada", version[1]], "another version")
     check("pip install 'neada[cli]'" in run(neada, "info", cwd=folder, code=2), "no hint at tyro")
-    link(python, ["tyro"])
+    link(python, ["tyro", "tqdm"])
     check("solve" in run(neada, "--help", cwd=folder), "neada --help names no command")
     run(python, "-m", "neada", "solve", "mccormick", cwd=folder)
     run(neada, "train", "--data", "synthetic", "--max-calls", "20", cwd=folder)

@@ -55,6 +55,7 @@ class WRM(InputObjective):
         max_calls: Gradients and values that may be evaluated in all; None for no limit.
 
     Example:
+        >>> import torch
         >>> model = nn.Sequential(nn.Linear(2, 8), nn.ELU(), nn.Linear(8, 2))
         >>> robust = WRM(model, nn.functional.cross_entropy, gamma=1.3)
         >>> x_optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
