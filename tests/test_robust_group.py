@@ -250,17 +250,6 @@ def test_the_unbiased_estimate_is_right_on_average() -> None:
     torch.testing.assert_close(torch.stack(estimates).mean(0), expected)
 
 
-@pytest.mark.parametrize("estimate", ["mean", "unbiased"])
-def test_training_goes_on_when_batches_lack_groups(estimate: Any) -> None:
-    inputs, targets, groups = batch()
-    group = objective(estimate=estimate, strength=0.5)
-    x_optimizer = torch.optim.SGD(group.model.parameters(), lr=0.1)
-    for g in (0, 1, 2, 0, 2):
-        own = groups == g
-        info = group.step(x_optimizer, inputs[own], targets[own], groups[own])
-        assert np.isfinite(info.value)
-
-
 # State, failure, refusal.
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -275,7 +276,8 @@ def digits_batches(points: Dataset, num: int) -> list[tuple[Tensor, Tensor]]:
 def trained() -> tuple[Dataset, nn.Module, nn.Module]:
     """Digits, a network trained on clean inputs, and one trained with TRADES."""
     points = data.load("digits")
-    plain, robust = (models.make("small-cnn", points.input_shape, 10, seed=0) for _ in range(2))
+    make = partial(models.make, "mlp", points.input_shape, 10, seed=0, hidden=(64,))
+    plain, robust = make(), make()
     x_optimizer = torch.optim.Adam(plain.parameters(), lr=2e-3)
     for inputs, targets in digits_batches(points, 150):
         x_optimizer.zero_grad()
