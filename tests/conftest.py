@@ -14,7 +14,7 @@ settings.load_profile("neada")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # These take half a minute or more: started last, they would run while the other workers are idle.
-LONG_FILES = ("test_estimators.py", "test_ranks.py", "test_training_resume.py", "test_cli.py")
+LONG_FILES = ("test_estimators.py", "test_ranks.py", "test_training_resume.py", "test_runner.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

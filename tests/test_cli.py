@@ -16,16 +16,6 @@ from neada.cli.main import COMMANDS
 from neada.training.config import TrainConfig
 
 
-def run_cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "neada", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
-
-
 def message(capsys: pytest.CaptureFixture[str]) -> str:
     """The message of a command that failed: on stderr, without a traceback."""
     captured = capsys.readouterr()
@@ -153,13 +143,6 @@ def test_only_the_first_rank_prints_usage_errors(
         assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_has_the_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--tyro-write-completion", shell, "-"]) == 0
-    script = capsys.readouterr().out
-    assert "solve" in script and "max-calls" in script
-
-
 SHELL = {
     "neada problems | true": 0,
     "neada --help | true": 0,
@@ -177,17 +160,3 @@ def test_closed_pipes_and_full_disks_are_no_traceback() -> None:
         )
         assert done.stderr.count("\n") == (1 if code == 1 else 0), command
         assert done.returncode == code, command
-
-
-def test_a_path_that_cannot_be_printed_is_escaped(tmp_path: Path) -> None:
-    name = b"\xc3\xa4\xff.svg"  # the last one is no character in any encoding here
-    done = subprocess.run(
-        [sys.executable, "-m", "neada", "solve", "quadratic", "--quiet", "--plot", name],
-        capture_output=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONIOENCODING": "ascii:strict", "PYTHONUTF8": "1"},
-    )
-    assert done.returncode == 0 and done.stderr == b""
-    assert "\\xe4\\udcff.svg" in done.stdout.decode()
-    assert os.listdir(os.fsencode(tmp_path)) == [name]

@@ -153,18 +153,8 @@ def test_a_failed_download_leaves_nothing(folder, mirror, cache, monkeypatch) ->
 def test_only_this_command_allows_a_download(mirror, cache, monkeypatch, tmp_path, capsys) -> None:
     use_mirrors(monkeypatch, f"{mirror}/good/")
     run = str(tmp_path / "run")
-    train = [
-        "train",
-        "--data",
-        "mnist",
-        "--model",
-        "mlp",
-        "--max-calls",
-        "4",
-        "--out",
-        run,
-        "--quiet",
-    ]
+    train = ["train", "--data", "mnist", "--model", "mlp"]
+    train += ["--max-calls", "4", "--out", run, "--quiet"]
     assert main([*train, "--download"]) == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "download" not in config

@@ -3,15 +3,14 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from neada import devices, optim
+from neada import devices
 from neada.training import Progress, TrainConfig, open_run, train
 
 DIGITS = TrainConfig(
@@ -96,44 +95,6 @@ def test_precision_is_that_of_the_evaluation_alone() -> None:
             model.weight += 1.0
         assert bool((model(torch.ones(1, 3)).float() - before > 2.0).all())
     assert model.weight.dtype == torch.float32
-
-
-OPTIMIZERS: dict[str, Callable[[list[Tensor], bool], Any]] = {
-    "GeneralizedAdaGrad": lambda p, rows: optim.GeneralizedAdaGrad(p, rowwise=rows),
-    "AdGD": lambda p, rows: optim.AdGD(p, rowwise=rows),
-    "SPG": lambda p, rows: optim.SPG(p, first_move=0.1, rowwise=rows),
-    "Backtracking": lambda p, rows: optim.Backtracking(p, rowwise=rows),
-    "DoWG": lambda p, rows: optim.DoWG(p, rowwise=rows),
-}
-
-
-@pytest.mark.parametrize("rows", [False, True])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers_compute_the_same_under_autocast(name: str, rows: bool) -> None:
-    def path(precision: str) -> Tensor:
-        generator = torch.Generator().manual_seed(2)
-        w = torch.randn(6, 40, generator=generator).requires_grad_()
-        scale = torch.rand(40, generator=generator) + 0.1
-
-        def loss() -> Tensor:
-            values = (scale * w.square()).sum(1) + w.sin().sum(1)
-            return values if rows else values.sum()
-
-        optimizer = OPTIMIZERS[name]([w], rows)
-        with devices.autocast(torch.device("cpu"), precision):
-            for _ in range(8):
-                optimizer.zero_grad()
-                value = loss()
-                value.sum().backward()
-
-                def again() -> Tensor:
-                    with torch.no_grad():
-                        return loss()
-
-                optimizer.step(again, value=value.detach())
-        return w.detach()
-
-    assert torch.equal(path("bf16"), path("fp32"))
 
 
 class _Stop(Exception):  # noqa: N818

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import neada
-from launch import TORCHRUN, run_python
+from tests.launch import TORCHRUN, run_python
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -145,9 +145,9 @@ def test_states_of_other_methods_are_refused() -> None:
     w = leaf(np.zeros((3, 2)))
     w.grad = torch.ones_like(w)
     saved_by_adam = torch.optim.Adam([w]).state_dict()
-    with pytest.raises(ValueError, match="was not saved by GeneralizedAdaGrad but by something"):
+    with pytest.raises(ValueError, match="GeneralizedAdaGrad"):
         optim.GeneralizedAdaGrad([w]).load_state_dict(saved_by_adam)
-    with pytest.raises(ValueError, match="was not saved by GeneralizedAdaGrad but by AdGD"):
+    with pytest.raises(ValueError, match="AdGD"):
         optim.GeneralizedAdaGrad([w]).load_state_dict(optim.AdGD([w]).state_dict())
 
 

@@ -61,14 +61,6 @@ def test_rounding_is_not_worse_and_the_best_value_does_not_drift() -> None:
     assert number(optimizer, "step") == pytest.approx(0.05)
 
 
-def test_only_the_row_that_got_worse_goes_back() -> None:
-    w = leaf([[1.0], [1.0]])
-    optimizer = SPG([w], 0.4, rowwise=True)
-    give(optimizer, w, [1.0, 1.0], [1.0, 1.0])
-    # The second row: dz = -0.4, dg = -0.5, so the curvature is 1.25.
-    assert give(optimizer, w, [9.0, 0.5], [2.0, 0.5]) == pytest.approx([0.8, 0.6 - 0.5 / 1.25])
-
-
 def test_halvings_may_go_below_the_shortest_step_and_the_value_of_one_point_is_renewed() -> None:
     w = vector(1.0)
     optimizer = SPG([w], 1.0)
@@ -189,18 +181,6 @@ def test_rows_at_rest_are_as_if_they_had_not_been_asked(options: Any, constraint
 
 
 # The step.
-
-
-@pytest.mark.parametrize(
-    ("slope", "expected"), [(0.99, 20.0), (-20.0, 0.05), (0.5, 2.0), (1.5, 1.0), (1.0, 1.0)]
-)
-def test_the_step_is_the_inverse_curvature_within_limits(slope: float, expected: float) -> None:
-    """From gradient 1 by a move of -1 to another gradient; upwards or not at all: the first."""
-    w = vector(0.0)
-    optimizer = SPG([w], 1.0)
-    give(optimizer, w, [1.0], 1.0)
-    give(optimizer, w, [slope], 0.0)
-    assert number(optimizer, "step") == pytest.approx(expected)
 
 
 def test_every_row_may_have_its_first_step_and_keeps_it_when_others_leave() -> None:

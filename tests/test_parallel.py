@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from launch import on_two_ranks
 from neada import parallel, robust
+from tests.launch import on_two_ranks
 
 
 def found_by(rank: int) -> dict[str, Any]:

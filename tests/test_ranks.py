@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import neada
-from launch import on_two_ranks
 from neada import optim, robust
 from neada.stopping import GradientMapping, InnerSteps
+from tests.launch import on_two_ranks
 
 Step = Callable[[Tensor, Tensor, Tensor], Any]
 

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import references as ref
-
-FIXTURES = Path(__file__).parents[1].parent / "shared" / "reference" / "fixtures"
-RTOL = 1e-12  # spec E0
-ATOL = 1e-15  # for coordinates that are zero up to rounding
-
-needs_fixtures = pytest.mark.skipif(
-    not FIXTURES.is_dir(), reason="no reference fixtures beside the checkout (../shared/reference)"
-)
-
-
-def load(name: str) -> dict[str, Any]:
-    path = FIXTURES / f"{name}.json"
-    if not path.is_file():
-        pytest.skip(f"no fixture {path.name} beside the checkout")
-    with path.open(encoding="utf-8") as file:
-        return json.load(file)
-
-
-def close(actual: Any, expected: Any, what: str = "", rtol: float = RTOL) -> None:
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=ATOL, err_msg=what)
+from test_references import FIXTURES, close, load, needs_fixtures
 
 
 class PaperQuadratic:

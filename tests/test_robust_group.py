@@ -235,16 +235,6 @@ def test_a_missing_group_is_neither_rewarded_nor_punished() -> None:
     torch.testing.assert_close(first[[0, 2]], full[[0, 2]])
 
 
-def test_training_goes_on_when_batches_lack_groups() -> None:
-    inputs, targets, groups = batch()
-    group = objective(strength=0.5)
-    x_optimizer = torch.optim.SGD(group.model.parameters(), lr=0.1)
-    for g in (0, 1, 2, 0, 2):
-        own = groups == g
-        info = group.step(x_optimizer, inputs[own], targets[own], groups[own])
-        assert np.isfinite(info.value)
-
-
 # State, failure, refusal.
 
 

@@ -159,15 +159,6 @@ def test_the_default_looks_once_at_samples_that_need_no_step(t: int) -> None:
     assert float(gradients(worst.inputs).flatten(1).square().sum(1).max()) <= 1.0 / (t + 1)
 
 
-def test_reasons_are_counted() -> None:
-    rule = FixedAccuracy(0.05) | FixedSteps(2)
-    robust = wrm(network(), optimizer=OPTIMIZERS["SGD"], stopping=rule, per_sample=True)
-    worst = robust.perturb(*batch())
-    parts = dict(part.rstrip(")").split(" (") for part in worst.stop_reason.split(", "))
-    assert set(parts) == {"gradient mapping <= 0.05", "2 inner steps"}
-    assert sum(map(int, parts.values())) == 9
-
-
 @pytest.mark.parametrize("norm", ["l2", "linf", "l1"])
 @pytest.mark.parametrize("bounds", [None, (-4.0, 4.0)])
 def test_balls_follow_their_samples(norm: Any, bounds: Any) -> None:

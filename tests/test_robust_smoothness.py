@@ -14,6 +14,7 @@ from torch.nn.utils import prune
 
 from neada.robust import WRM, certificate
 from neada.robust.smoothness import proven_smoothness, read_layers
+from test_robust_certificate import mlp
 
 ACTIVATIONS: list[nn.Module] = [
     nn.ELU(),
@@ -27,16 +28,6 @@ ACTIVATIONS: list[nn.Module] = [
     nn.Sigmoid(),
     nn.LogSigmoid(),
 ]
-
-
-def mlp(activation: nn.Module | None = None, scale: float = 1.0, seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    act = activation or nn.ELU()
-    model = nn.Sequential(nn.Linear(2, 5), act, nn.Linear(5, 4), act, nn.Linear(4, 3))
-    with torch.no_grad():
-        for p in model.parameters():
-            p *= scale
-    return model
 
 
 def scaled(model: nn.Module, scale: float) -> nn.Module:

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.nn import functional
 
-from neada.optim import Backtracking, GeneralizedAdaGrad, NonFiniteGradient
+from neada.optim import Backtracking, GeneralizedAdaGrad
 from neada.robust import TRADES, WRM, AdversarialTraining, Adversary
-from neada.stopping import FixedAccuracy, FixedSteps
+from neada.stopping import FixedSteps
 
 
 def network(dtype: torch.dtype = torch.float32) -> nn.Sequential:
@@ -151,52 +150,6 @@ def test_a_resumed_run_is_the_same_bit_for_bit(name: str) -> None:
 
 
 # Half precision and scaled losses.
-
-
-@pytest.mark.parametrize("per_sample", [False, True])
-def test_autocast(per_sample: bool) -> None:
-    plain, cast = network(), network()
-    seen: set[torch.dtype] = set()
-    cast[4].register_forward_hook(lambda module, args, out: seen.add(out.dtype))
-    torch.manual_seed(0)
-    options: Any = {"per_sample": per_sample, "stopping": FixedAccuracy(0.02) | FixedSteps(12)}
-    both = [wrm(m, optimizer=sgd, **options) for m in (plain, cast)]
-    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, cast)]
-    for model in (plain, cast):
-        model[3].eval()
-    for inputs, targets, _ in data():
-        both[0].step(optimizers[0], inputs, targets)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            info = both[1].step(optimizers[1], inputs, targets)
-    assert seen == {torch.bfloat16}
-    assert both[1].perturb(*data()[0][:2]).inputs.dtype == torch.float32
-    assert info.calls_x == 1
-    assert not torch.equal(weights(plain), weights(cast))
-    torch.testing.assert_close(weights(plain), weights(cast), rtol=0.0, atol=0.03)
-
-
-def test_a_scaler_changes_nothing_and_an_overflow_does_not_move_the_model() -> None:
-    def steep(outputs: Tensor, targets: Tensor) -> Tensor:
-        return 100.0 * functional.cross_entropy(outputs, targets, reduction="none")
-
-    def run(scale: float | None) -> tuple[Tensor, WRM, Any]:
-        model = network()
-        adversary = Adversary(optimizer=sgd, stopping=FixedSteps(2))
-        robust = WRM(model, steep, 130.0, adversary=adversary)
-        robust.grad_scaler = None if scale is None else GradScaler("cpu", init_scale=scale)
-        x_optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        for inputs, targets, _ in data():
-            torch.manual_seed(0)
-            robust.step(x_optimizer, inputs, targets)
-        return weights(model), robust, x_optimizer
-
-    plain, *_ = run(None)
-    scaled, robust, x_optimizer = run(2.0**10)
-    assert torch.equal(plain, scaled)  # powers of two are exact
-    robust.grad_scaler = GradScaler("cpu", init_scale=2.0**127)
-    with pytest.raises(NonFiniteGradient):
-        robust.step(x_optimizer, *data()[0][:2])
-    assert torch.equal(weights(robust.model), scaled)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

@@ -71,29 +71,6 @@ def test_the_number_of_inner_steps_grows_as_told(count, limits) -> None:
     assert fired_at == limits
 
 
-@pytest.mark.parametrize(
-    ("k", "grad_sq_y", "reason"),
-    [
-        (3, None, "3 inner steps"),
-        (3, 9.0, "3 inner steps"),
-        (0, 0.5, "squared gradient mapping <= 1/(t+1)"),
-        (3, 0.5, "squared gradient mapping <= 1/(t+1) and 3 inner steps"),
-    ],
-)
-def test_the_reason_names_the_part_that_fired(k, grad_sq_y, reason) -> None:
-    state = InnerState(0, k, grad_sq_y)
-    rule = GradientMapping() | FixedSteps(3)
-    assert rule(state) is True
-    assert rule.reason(state) == reason
-
-
-def test_the_reason_goes_down_into_nested_joins() -> None:
-    rule = FixedAccuracy(0.1) | (FixedSteps(9) | (FixedSteps(2) & GradientMapping()))
-    assert rule.reason(InnerState(0, 9, 4.0)) == "9 inner steps"
-    both = InnerState(0, 2, 0.5)
-    assert rule.reason(both) == "(2 inner steps and squared gradient mapping <= 1/(t+1))"
-
-
 def test_a_count_stops_before_a_gradient_is_known_and_a_conjunction_waits_for_it() -> None:
     before = InnerState(t=0, k=2)
     assert (FixedSteps(2) | GradientMapping())(before) is True

@@ -73,27 +73,6 @@ def test_modules_are_trained_on_either_side(name: str, adversary: str) -> None:
     assert all(not torch.equal(p, q) for p, q in zip(game.weights(), before, strict=True))
 
 
-@pytest.mark.parametrize("name", [name for name in MAKE if name != "nested line search"])
-def test_autocast_inside_the_closure(name: str) -> None:
-    plain, cast = Game(dtype=torch.float32), Game(dtype=torch.float32)
-    seen: set[torch.dtype] = set()
-    cast.model.register_forward_hook(lambda module, args, out: seen.add(out.dtype))
-
-    def closure() -> Tensor:
-        with torch.autocast(device_type="cpu", dtype=torch.bfloat16):
-            return cast()
-
-    steppers = MAKE[name](plain), MAKE[name](cast)
-    for _ in range(5):
-        steppers[0].step(plain)
-        steppers[1].step(closure)
-    assert seen == {torch.bfloat16}
-    assert {p.dtype for p in cast.x + cast.y} == {torch.float32}
-    assert not torch.equal(plain.weights(), cast.weights())
-    # bfloat16 has three digits and the weights move by at most 0.4; measured: 0.0001 to 0.0014
-    torch.testing.assert_close(plain.weights(), cast.weights(), rtol=0.0, atol=0.005)
-
-
 # Hooks of the optimizers.
 
 

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from launch import on_two_ranks
 from neada.training import TrainConfig, train
 from tests import test_training_skips as skips
+from tests.launch import on_two_ranks
 from tests.test_training_resume import BASE, KINDS, data, interrupting_after, model, outcome
 
 EQUAL = ("wrm", "wrm, kept", "group")

@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from launch import TORCHRUN, run_python
 from neada.cli import main
 from neada.data import Dataset
 from neada.runs import RunFolder, locked
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
+from tests.launch import TORCHRUN, run_python
 
 BASE = TrainConfig(
     max_calls=40,
