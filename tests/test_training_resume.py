@@ -220,10 +220,10 @@ def kill_runs(folder: Path) -> None:
 
 
 def test_kills_change_nothing(tmp_path: Path) -> None:
-    module = "import sys, pathlib, test_training_resume as module"
+    module = "import sys, pathlib, tests.test_training_resume as module"
     subprocess.run(
         [sys.executable, "-c", f"{module}; module.kill_runs(pathlib.Path(sys.argv[1]))", tmp_path],
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[1],
         env={**os.environ, "OMP_NUM_THREADS": "1"},  # a fork with threads could hang
         check=True,
     )
