@@ -302,7 +302,7 @@ class InnerLoop:
             k += 1
             counters.inner_steps += 1
             if oracle.trusts_first_step and k == min_steps == 1:
-                # The rule had fired for some rows; they took the step because of `min_steps`.
+                # Rows that satisfied the rule before their only required step are done after it.
                 progress.apply_rule(state)
                 if oracle.settle(progress.done, unseen=True):
                     break
@@ -311,7 +311,7 @@ class InnerLoop:
     # What is kept from one loop to the next.
 
     def check_keep(self, optimizer: Optimizer) -> Keep:
-        """What this optimizer keeps, with "auto" resolved for a y that lives on."""
+        """What this optimizer keeps between loops, with "auto" resolved."""
         has_step = isinstance(optimizer, PlayerOptimizer) and bool(optimizer.step_numbers)
         if self.options.keep == "auto":
             return "step" if has_step else "everything"
@@ -433,7 +433,7 @@ def backward(
 
 
 def go_to_average(optimizer: Optimizer) -> bool:
-    """Where an optimizer keeps an average, that is its answer: go there, and say whether."""
+    """Move to the average of the iterates; return False if the optimizer keeps none."""
     if not (isinstance(optimizer, PlayerOptimizer) and optimizer.keeps_average):
         return False
     params = [param for group in optimizer.param_groups for param in group["params"]]

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
 from neada.checks import check_number
-from neada.scalars import Flag, Scalar, any_true, maximum, where
+from neada.scalars import Flag, Scalar, maximum, where
 
 __all__ = [
     "FixedAccuracy",
@@ -268,7 +270,7 @@ class _Joined(StoppingRule):
     def reason(self, state: InnerState) -> str:
         if self.word == "and":
             return str(self)
-        fired = [rule for rule in (self.left, self.right) if any_true(rule(state))]
+        fired = [rule for rule in (self.left, self.right) if torch.as_tensor(rule(state)).any()]
         return " and ".join(rule.reason(state) for rule in fired) or str(self)
 
     @property

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from neada import parallel, tensors
-from neada.checks import check_choice, check_flags, check_number, check_origin
+from neada.checks import check_choice, check_number, check_origin
 from neada.optim.objective import Closure, Objective
 from neada.scalars import Flag, Scalar, all_true, any_true, negate, where
 from neada.sets import Set
@@ -258,7 +258,6 @@ class PlayerOptimizer(Optimizer):
                     f"{name} must have one value for the whole player, not one per group: pass "
                     f"{name}={group[name]!r} to {type(self).__name__} itself"
                 )
-        check_flags(maximize=group["maximize"], rowwise=group["rowwise"])
         tensors.check_player(self._all_params(), rowwise=group["rowwise"])
         if any(parallel.is_shard(param) for param in group["params"]):
             raise TypeError(f"{type(self).__name__} takes no sharded parameters: use torch.optim")

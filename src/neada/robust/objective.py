@@ -28,6 +28,7 @@ from neada.robust.losses import (
 )
 from neada.robust.records import Joint, Perturbed, RobustInfo
 from neada.robust.samples import Samples, check_y_optimizer
+from neada.scalars import all_finite
 from neada.sets import Box, Set
 
 __all__ = ["Bounds", "InputObjective"]
@@ -86,7 +87,7 @@ class InputObjective(Counted, ABC):
         return self._losses(model, y, targets)
 
     def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
-        """The part of it that depends on y, per sample, while the model does not move."""
+        """The part of `_x_losses` that depends on y, per sample; `_values` adds the penalty."""
         return self._losses(model, y, against)
 
     def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
@@ -362,7 +363,7 @@ class InputObjective(Counted, ABC):
 
 def _checked_share(y: Tensor) -> float:
     """The share of this rank in the joint batch; raises on all ranks unless y is finite."""
-    mean_count = parallel.agree(float(len(y)) if bool(y.isfinite().all()) else math.nan)
+    mean_count = parallel.agree(float(len(y)) if all_finite(y) else math.nan)
     if math.isnan(mean_count):
         raise tensors.NonFiniteGradient(
             "the perturbed inputs overflow: lower the adversary's learning rate"

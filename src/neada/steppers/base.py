@@ -296,9 +296,13 @@ class Stepper(Counted, ABC):
         """Check value and gradient, and compute the norms of the gradient and of its mapping."""
         grad_sq = self._norm(self._grads(player))
         largest = torch.finfo(self._players[player][0].dtype).max
-        found = value.isfinite() & (grad_sq <= largest)
-        finite: Flag = found if self.rowwise else bool(found)
-        if not bool(found.all()):
+        finite: Flag
+        if self.rowwise:
+            finite = value.isfinite() & (grad_sq <= largest)
+            all_finite = bool(finite.all())
+        else:  # Python numbers, which launch no kernel
+            finite = all_finite = math.isfinite(value.item()) and bool(grad_sq <= largest)
+        if not all_finite:
             self._clear_non_finite(player, value, negate(finite))
         if not self._has_set[player]:
             return Evaluation(value, grad_sq, grad_sq, graph)

@@ -186,4 +186,4 @@ class _Game:
             self._done = done
             self.stepper._paying = ~done
             return bool(done.all())
-        return done  # on all ranks: their gradients are averaged
+        return done  # the same on all ranks, because gradients are averaged
