@@ -87,7 +87,7 @@ class InputObjective(Counted, ABC):
         return self._losses(model, y, targets)
 
     def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
-        """The part of `_x_losses` that depends on y, per sample; `_values` adds the penalty."""
+        """The part of `_x_losses` that depends on y, per sample."""
         return self._losses(model, y, against)
 
     def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
