@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from neada.data import Batches, Dataset
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
-from neada.training.players import make_game
+from neada.training.players import Game
 
 BASE = TrainConfig(
     objective="adversarial",
@@ -70,7 +70,7 @@ def test_a_skipped_batch_has_no_effect(kind: str) -> None:
     asked, parts = dataclasses.replace(BASE, **KINDS[kind]), data()
     found = train(asked, data=parts, model=Undefined())
     model, num_skipped = Undefined(), 0
-    game = make_game(asked, model, parts)
+    game = Game(asked, model, parts)
     labels = parts.targets_train
     batches = Batches(parts.inputs_train, labels, asked.batch_size, seed=0, extras=[labels])
     for _, (inputs, targets, ids, groups) in zip(range(4 * 6), batches.endless(), strict=False):

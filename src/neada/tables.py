@@ -219,18 +219,18 @@ OBJECTIVES: dict[str, ObjectiveEntry] = {
 _NESTED = ("x_optimizer", "y_optimizer", "per_sample", "random_start")
 METHODS: dict[str, MethodEntry] = {
     "neada": MethodEntry(
-        "neada.training.players:Nested",
+        "neada.training.players:configured_players",
         "a rule decides about the inner steps",
         _NESTED,
     ),
     "gdmax": MethodEntry(
-        "neada.training.players:Nested",
+        "neada.training.players:configured_players",
         "so many inner steps with every batch",
         (*_NESTED, "inner_steps"),
         inner_steps=15,
     ),
     "tiada": MethodEntry(
-        "neada.training.players:Together",
+        "neada.training.players:tiada_players",
         "both players move once with every batch",
         inner_steps=1,
         has_inner_loop=False,

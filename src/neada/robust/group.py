@@ -1,6 +1,5 @@
 """Robustness to the mixture of groups: y is a weight for every group."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from neada.robust.losses import (
     sample_losses,
     unreduced,
 )
-from neada.robust.records import Joint, RobustInfo
+from neada.robust.records import RobustInfo
 from neada.sets import Simplex
 from neada.steppers import NeAda, Simultaneous
 from neada.steppers.base import Closure
@@ -229,22 +228,6 @@ class GroupDRO(Counted):
         return RobustInfo.of_step(
             info, len(inputs), loss=loss.item(), value=value.item(), perturbation=moved.item()
         )
-
-    def joint(self, inputs: Tensor, targets: Any, groups: Tensor) -> Joint:
-        """The batch for a method that moves the model and the weights by one evaluation.
-
-        Args:
-            inputs: A batch, samples first.
-            targets: What the loss compares with.
-            groups: The id of each sample's group.
-        """
-
-        def finish() -> tuple[float, float]:
-            moved_sq = tensors.squared_distance([self.weights.detach()], [self.frequencies])
-            return 0.0, math.sqrt(float(moved_sq))
-
-        closure = self.closure(inputs, targets, groups)
-        return Joint(self.weights, Simplex(), closure, 1.0, finish)
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, their optimizer, counters, and what is known of the groups."""

@@ -26,7 +26,7 @@ from neada.robust.losses import (
     sample_losses,
     unreduced,
 )
-from neada.robust.records import Joint, Perturbed, RobustInfo
+from neada.robust.records import Perturbed, RobustInfo
 from neada.robust.samples import Samples, check_y_optimizer
 from neada.scalars import all_finite
 from neada.sets import Box, Set
@@ -243,39 +243,6 @@ class InputObjective(Counted, ABC):
         loss = self._batch_loss(worst)
         self.counters.outer_steps += int(advance)
         return loss
-
-    def joint(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Joint:
-        r"""The batch for a method that moves the model and the samples by one evaluation.
-
-        The objective is a mean, so a gradient of y is measured, and a step taken, as if its
-        :math:`n` samples were divided by :math:`\sqrt n`: a sum of squares over the steps then
-        gathers the mean over the samples of their squared gradients, whatever the size of the
-        batch. The model is evaluated in the mode it is in.
-
-        Args:
-            inputs: A batch, samples first; it is not modified.
-            targets: What the loss compares with.
-            ids: One integer per sample, with ``Adversary(start="kept")``.
-        """
-        if parallel.is_active():
-            raise ValueError("a method that moves both players at once needs a single process")
-        clean = checked_inputs(inputs, self.bounds)
-        region = self._region(clean)
-        y = self._started(clean, region, ids).requires_grad_()
-        penalty = self._penalty(_distances_sq(y.detach(), clean).mean().item())
-        scale = math.sqrt(len(y))
-
-        def mean_value() -> Tensor:
-            scaled = y * 1.0
-            scaled.register_hook(lambda g: g * scale)  # type: ignore[no-untyped-call]
-            losses = self._x_losses(self.model, scaled, clean, targets)
-            return self._values(scaled, losses, clean).mean()
-
-        def finish() -> tuple[float, float]:
-            self._keep(ids, y.detach() - clean, _checked_share(y.detach()))
-            return penalty, _distances_sq(y.detach(), clean).sqrt().mean().item()
-
-        return Joint(y, region, mean_value, scale, finish)
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, t among them, the rule's memory, kept perturbations, and the generator."""

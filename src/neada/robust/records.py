@@ -1,15 +1,13 @@
 """What robust training reports: a step, a perturbed batch, and a batch for both players at once."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from neada.sets import Set
-from neada.steppers.base import Closure, StepInfo
+from neada.steppers.base import StepInfo
 
-__all__ = ["Joint", "Perturbed", "RobustInfo"]
+__all__ = ["Perturbed", "RobustInfo"]
 
 
 @dataclass(frozen=True)
@@ -106,23 +104,3 @@ class Perturbed:
     inner_steps: int
     stop_reason: str
     share: float = 1.0
-
-
-@dataclass(frozen=True)
-class Joint:
-    """One batch for a method that moves both players by one evaluation, such as `TiAda`.
-
-    Attributes:
-        y: The tensor that is maximized over.
-        y_set: Its set.
-        closure: The objective, for a stepper.
-        lr_scale: What y's learning rate is multiplied by.
-        finish: To be called after the step: keeps y where it persists, and returns the penalty
-            before the step and the perturbation after it.
-    """
-
-    y: Tensor
-    y_set: Set | None
-    closure: Closure
-    lr_scale: float
-    finish: Callable[[], tuple[float, float]]

@@ -79,7 +79,7 @@ class TrainConfig:
     # The method.
     method: Literal["neada", "gdmax", "tiada"] = "neada"
     """Algorithm: in neada a stopping rule determines the number of inner steps, in gdmax it is
-    fixed, in tiada both players move once per batch."""
+    fixed, in tiada y and then x move once per batch."""
     x_optimizer: Optimizer = "adam"
     """Optimizer of the model."""
     y_optimizer: Optimizer | None = None

@@ -19,7 +19,7 @@ from neada.tensors import NonFiniteGradient
 from neada.training.config import LENGTH, ON_RESUME, TrainConfig
 from neada.training.evaluation import evaluations
 from neada.training.opening import load_data, make_model
-from neada.training.players import groups_of, make_game
+from neada.training.players import Game, groups_of
 from neada.training.result import METRICS, Meter, Progress, Schedule, TrainResult, TrainStatus
 from neada.training.signals import Interruption, listening
 
@@ -148,7 +148,7 @@ class _Training:
         self.fingerprint = {} if folder is None else data.fingerprint()
         if config.compile:
             devices.compile_in_place(model)
-        self.game = make_game(config, model, data)
+        self.game = Game(config, model, data)
         self.batches = Batches(
             data.inputs_train,
             data.targets_train,
