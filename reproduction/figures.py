@@ -159,6 +159,8 @@ def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Pa
 
 
 _BAND = (0.1, 0.9)
+_BAND_SEEDS = 5
+"""With fewer columns every one is drawn instead of a band."""
 Scale = Literal["linear", "log"]
 
 
@@ -317,7 +319,10 @@ def _meaning(panels: Sequence[Panel], y_scale: Scale, over: str) -> str:
         mean = {"log": "geometric mean", "linear": "mean"}.get("".join(scales))
         mean = mean or "mean (geometric on logarithmic axes)"
         number = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
-        words.append(f"lines: {mean} over {number} {over}; bands: 10th to 90th percentile")
+        spread = "bands: 10th to 90th percentile"
+        if max(counts) < _BAND_SEEDS:
+            spread = f"thin lines: single {over}"
+        words.append(f"lines: {mean} over {number} {over}; {spread}")
     if zeros:
         words.append(f"an exact zero is drawn at {SMALLEST:g}")
     return "; ".join(words)
@@ -353,11 +358,16 @@ def _draw(
     axes.plot(
         curve.x, middle, label=curve.label, markevery=every, markersize=4.5, alpha=0.95, **style
     )
-    if values.shape[1] > 1:
+    if values.shape[1] == 1 or dots:
+        return
+    look = {"color": style["color"], "linestyle": style["linestyle"]}
+    edges = np.array([low, high])
+    if values.shape[1] >= _BAND_SEEDS:
         axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.1, lw=0)
-        for edge in (low, high):  # tells apart bands that lie over each other
-            look = {"color": style["color"], "linestyle": style["linestyle"]}
-            axes.plot(curve.x, edge, **look, alpha=0.35, linewidth=0.5)
+    else:
+        edges = values.T
+    for edge in edges:  # tells apart bands that lie over each other
+        axes.plot(curve.x, edge, **look, alpha=0.35, linewidth=0.5)
 
 
 @dataclass(frozen=True)

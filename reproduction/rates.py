@@ -25,6 +25,7 @@ __all__ = [
     "rate_panel",
     "slope",
     "tail_game",
+    "theorem_1_bound",
 ]
 
 MODULUS, SMOOTHNESS = 1.0, 10.0
@@ -95,16 +96,51 @@ def marks(num_steps: int, num_marks: int = 120) -> NDArray[np.intp]:
     return np.unique(np.round(spread).astype(np.intp))
 
 
+def theorem_1_bound(
+    num_outer: int,
+    gap: float,
+    kappa_l: float,
+    inner_error: float,
+    noise_std: float = 0.0,
+    lr: float = 1.0,
+    v0: float = 1.0,
+) -> float:
+    r"""The right side of Theorem 1 with 2E in place of E.
+
+    The polynomial in the logarithm of A is that of the proof: one plus the loose bound of the root
+    of the sum of squared gradients over sqrt(v0), plus sigma sqrt(T / (M v0)).
+
+    Args:
+        num_outer: The outer steps T.
+        gap: Phi(x_0) - min Phi.
+        kappa_l: The condition number times the smoothness.
+        inner_error: The expected cumulative error E of the inner loops.
+        noise_std: sigma / sqrt(M).
+        lr: The learning rate of x.
+        v0: The initial sum of AdaGrad.
+    """
+    root, doubled = math.sqrt(v0), 2.0 * inner_error
+    noise = noise_std * math.sqrt(num_outer)
+    curved = (kappa_l * lr) ** 2 + 4.0 * noise_std**2
+    loose = root / 3.0 + 432.0 * (gap / lr) ** 2 + 2.0 * noise / 3.0
+    loose += 432.0 * (1.0 + 32.0 / root) * curved + 108.0 * doubled**2
+    logarithm = 1.0 + 2.0 * math.log(1.0 + (loose + noise) / root)
+    b = 2.0 * gap / lr + (4.0 * noise_std + 2.0 * kappa_l * lr) * logarithm + doubled
+    total = 2.0 * b + math.sqrt(root * b) + 2.0 * math.sqrt(b * noise)
+    return total / math.sqrt(num_outer)
+
+
 def tail_game(name: str) -> Problem:
     r"""One of the games f(x, y) = h sum_i (1 + (x_i/w)^2)^(-1/20) - sum_j c_j(y_j - (Bx)_j).
 
-    The maximum over y is the first sum. "tail" and "steep tail" have one x and quadratic c_j of
-    curvature 1 and 10; the steep tail is narrow (w = 0.01, h = 0.1), so that even an x that moves
-    by 1/100 leaves its shoulder in a few steps. "curved" has two x and three y whose curvature
-    falls from 10 at the solution to 1 far away.
+    The maximum over y is the first sum, and the heights are such that its gradient dominates the
+    error of y. "tail" and "steep tail" have one x and quadratic c_j of curvature 1 and 10; the
+    steep tail is narrow (w = 0.01), so that even an x that moves by 1/100 leaves its shoulder in a
+    few steps. "curved" has two x and three y whose curvature falls from 10 at the solution to 1 far
+    away.
     """
-    width, height = {"steep tail": (0.01, 0.1), "curved": (0.1, 1.0)}.get(name, (1.0, 1.0))
-    coupling = [[1.0, -0.5, 0.5], [0.5, 1.0, -1.0]] if name == "curved" else [[1.0, -1.0]]
+    width, height = {"steep tail": (0.01, 1.0), "curved": (0.1, 40.0)}.get(name, (1.0, 40.0))
+    coupling = [[1.0, -0.5, 0.5], [0.5, 1.0, -1.0]] if name == "curved" else [[0.5, -0.5]]
     start = [width, -width] if name == "curved" else [width]
     matrix = torch.tensor(coupling, dtype=torch.float64)
     half_curvature = torch.tensor([MODULUS, SMOOTHNESS], dtype=torch.float64) / 2.0
@@ -162,7 +198,7 @@ def rate_panel(
 def rate_figure(
     panels: Sequence[figures.Panel], num_columns: int, x_label: str, note: str = ""
 ) -> "Figure":
-    """Logarithmic panels with one legend, and a note below."""
+    """Logarithmic panels with a legend below each, and a note."""
     slope = "the dotted line has the slope of the theory; its height is free"
     return figures.curves_figure(
         panels,
@@ -170,8 +206,9 @@ def rate_figure(
         y_label="error so far",
         x_label=x_label,
         x_scale="log",
-        legend_columns=3,
-        panel_size=(10.2 / num_columns, 3.6),
+        legend_columns=1 if num_columns > 2 else 2,
+        legends="own",
+        panel_size=(10.2 / num_columns, 4.2),
         over="groups of runs",
         note="; ".join(filter(None, [slope, note])),
     )

@@ -11,9 +11,9 @@ import torch
 from numpy.testing import assert_allclose
 
 from neada.runs import RunFolder
-from reproduction import deterministic_rate, rates, stochastic_rate
+from neada.stopping import FixedAccuracy
+from reproduction import constants, deterministic_rate, rates, stochastic_rate
 from reproduction.experiment import Claim, Record
-from reproduction.inner_solvers import SOLVERS
 
 
 def played(module: Any, config: Any, folder: Path) -> Record:
@@ -106,7 +106,7 @@ def test_the_deterministic_run_is_the_algorithm_of_the_paper(tmp_path: Path) -> 
     config = deterministic_rate.Config("GD 1/l (knows l)", "tail", 0.7, 400)
     record = played(deterministic_rate, config, tmp_path)
     x, y, v, calls, total = 1.0, np.zeros(2), 1.0, 0, 0.0
-    curvature, image = np.array([1.0, 10.0]), np.array([1.0, -1.0])
+    curvature, image = np.array([1.0, 10.0]), np.array([0.5, -0.5])
     expected = {}
     t = 0
     while calls < 400:
@@ -118,7 +118,7 @@ def test_the_deterministic_run_is_the_algorithm_of_the_paper(tmp_path: Path) -> 
                 break
             y = y + gradient / 10.0
             k += 1
-        slope = -0.1 * x * (1.0 + x * x) ** -1.05 + float(image @ (curvature * (y - image * x)))
+        slope = -4.0 * x * (1.0 + x * x) ** -1.05 + float(image @ (curvature * (y - image * x)))
         calls += 1
         apart = y - image * x
         total += slope**2 + float(apart @ apart)
@@ -138,63 +138,32 @@ def test_a_line_search_pays_for_its_values(tmp_path: Path) -> None:
     assert 0 < last["values"] < last["calls"]
 
 
-# The stochastic solvers.
-
-
-def test_the_runs_are_algorithm_3(tmp_path: Path) -> None:
-    """Averaged AdaGrad with t + 1 steps and batches of t + 1, by hand."""
-    num_seeds, num_outer = 3, 12
-    seeds = tuple(range(num_seeds))
-    config = stochastic_rate.Config("AdaGrad averaged", "t+1", "t+1", num_outer, seeds)
-    rows = played(stochastic_rate, config, tmp_path).rows
-    draws = np.stack([np.random.default_rng(seed).standard_normal((200, 2)) for seed in seeds], 1)
-    stream = iter(draws)
-    x, y, v_x = np.ones(num_seeds), np.zeros(num_seeds), np.ones(num_seeds)
-    x_sum, y_sum, found = np.zeros(num_seeds), np.zeros(num_seeds), {}
-    for t in range(num_outer):
-        v_y, mean = np.ones(num_seeds), y
-        for k in range(1, t + 2):
-            slope = x - y + next(stream)[:, 1]
-            v_y = v_y + slope**2
-            y = np.clip(y + slope / np.sqrt(v_y), -100.0, 100.0)
-            mean = mean + 2.0 / (k + 1.0) * (y - mean)
-        y = mean
-        gradient = -0.1 * x * (1.0 + x * x) ** -1.05 + y - x
-        x_sum, y_sum = x_sum + gradient**2, y_sum + (y - x) ** 2
-        gradient = gradient + next(stream)[:, 0] / np.sqrt(t + 1.0)
-        v_x = v_x + gradient**2
-        x = x - gradient / np.sqrt(v_x)
-        found[t + 1] = np.sqrt(x_sum / (t + 1)).mean() + np.sqrt((y_sum / (t + 1)).mean())
-    for row in rows:
-        assert row["error"] == pytest.approx(found[row["t"]], rel=1e-8)
-
-
-def test_sgd_with_the_modulus_is_the_mean_of_what_it_saw() -> None:
-    samples = torch.randn(50, 4, 1, generator=torch.Generator().manual_seed(0)).double()
-    y = torch.zeros(4, 1, dtype=torch.float64)
-    optimizer = SOLVERS["SGD 1/(mu k)"].make(y, 100.0)
-    for sample in samples:
-        y.grad = sample - y
-        optimizer.step()
-    torch.testing.assert_close(y, samples.mean(dim=0), rtol=0.0, atol=1e-13)
-
-
 # The stochastic run.
 
 
-def test_the_theorems_setting_counts_its_samples(tmp_path: Path) -> None:
-    seeds = tuple(range(8))
-    config = stochastic_rate.Config("SGD 1/(mu k)", "t+1", "eps^-2", 64, seeds, (0.5, 0.25))
-    rows = played(stochastic_rate, config, tmp_path).rows
-    assert [(row["epsilon"], row["t"]) for row in rows] == [(0.5, 16), (0.25, 64)]
-    # M T samples for x and T (T + 1) / 2 for y.
-    assert [row["samples"] for row in rows] == [4 * 16 + 136, 16 * 64 + 2080]
+def small(solver: str = "SGD 1/(mu k)", **options: Any) -> stochastic_rate.Config:
+    epsilons = options.pop("epsilons", (0.8, 0.6, 0.45))
+    return stochastic_rate.Config(solver, "t+1", epsilons, tuple(range(24)), **options)
 
 
-def test_growing_batches_count_their_samples(tmp_path: Path) -> None:
-    config = stochastic_rate.Config("AdaGrad averaged", "5", "t+1", 20, tuple(range(8)))
-    for row in played(stochastic_rate, config, tmp_path).rows:
-        assert row["samples"] == 5 * row["t"] + row["t"] * (row["t"] + 1) // 2
+def test_the_runs_are_algorithm_3(tmp_path: Path) -> None:
+    """SGD with steps 1/k, t + 1 of them, and batches of eps^-2, by hand."""
+    (row,) = played(stochastic_rate, small(epsilons=(0.6,)), tmp_path).rows
+    draws = [np.random.default_rng(seed).standard_normal((256, 2)) for seed in range(24)]
+    stream = iter(np.stack(draws, 1))
+    x, y, v = np.ones(24), np.zeros(24), np.ones(24)
+    x_sum, y_sum = np.zeros(24), np.zeros(24)
+    for t in range(row["t"]):
+        for k in range(1, t + 2):
+            y = y + (0.1 * x - y + next(stream)[:, 1]) / k
+        gradient = -2.0 * x * (1.0 + x * x) ** -1.05 + 0.1 * (y - 0.1 * x)
+        x_sum, y_sum = x_sum + gradient**2, y_sum + (y - 0.1 * x) ** 2
+        gradient = gradient + next(stream)[:, 0] / math.sqrt(3.0)
+        v = v + gradient**2
+        x = x - gradient / np.sqrt(v)
+    assert row["t"] == 12 and row["batch"] == 3 and row["samples"] == 12 * 3 + 78
+    assert row["x_error"] == pytest.approx(np.sqrt(x_sum / 12).mean(), rel=1e-9)
+    assert row["y_error"] == pytest.approx(np.sqrt((y_sum / 12).mean()), rel=1e-9)
 
 
 # Claims and figures.
@@ -237,42 +206,43 @@ def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[
     assert named(deterministic_rate.claims(apart), "lr-spread").result == "not supported"
 
 
-@pytest.fixture(scope="module")
-def stochastic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    folder = tmp_path_factory.mktemp("stochastic")
-    found = []
-    for i, config in enumerate(stochastic_rate.configs("quick", seeds=range(24))):
-        epsilons = config.epsilons[:3]
-        small = dataclasses.replace(
-            config, num_outer=min(config.num_outer, 40 if not epsilons else 76), epsilons=epsilons
-        )
-        found.append(played(stochastic_rate, small, folder / str(i)))
-    return found
-
-
-def test_every_stochastic_case_is_judged(stochastic_records: list[Record]) -> None:
-    found = stochastic_rate.claims(stochastic_records)
-    assert all(claim.result != "not tested" and claim.seeds == 24 for claim in found)
-    for name in ("sgd", "fixed-steps", "alpha-1-small-lr", "carried-0.1"):
-        assert named(found, name).result == "supported"
-
-
-@pytest.mark.parametrize(
-    ("power", "failing"),
-    [
-        # As functions of the outer steps: so slow that no rate holds; as fast as without noise.
-        (-0.05, ["theorem", "sgd", "one-sample", "coin-log", "power-1/2", "carried", "alpha-1/2"]),
-        (-1.0, ["fixed-steps", "alpha-1/2", "alpha-3/4"]),
-    ],
-)
-def test_a_wrong_error_flips_the_stochastic_verdicts(
-    stochastic_records: list[Record], power: float, failing: list[str]
+def test_the_cost_is_that_of_the_algorithm_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = [
-        Record(r.config, [{**row, "error": row["t"] ** power} for row in r.rows])
-        for r in stochastic_records
-    ]
-    found = stochastic_rate.claims(changed)
-    assert [named(found, name).result for name in failing] == ["not supported"] * len(failing)
-    assert named(found, "carried-0.1").result == "not supported"
-    assert named(found, "alpha-1-small-lr").result == "not supported"
+    monkeypatch.setattr(constants, "GradientMapping", lambda: FixedAccuracy(1e-12))
+    config = constants.Config("L-BFGS", 2.0, 4.0)
+    (row,) = played(constants, config, tmp_path).rows
+    x, v, total, t = 1.0, 4.0, 0.0, 0
+    while t == 0 or total / t > 0.25:
+        slope = -0.1 * x * (1.0 + x * x) ** -1.05 + 3.0 * x
+        total, v, t = total + slope**2, v + slope**2, t + 1
+        x -= slope / math.sqrt(v)
+    assert row["outer_steps"] == t
+    assert row["error"] == pytest.approx(math.sqrt(total / t), rel=1e-6)
+
+
+def test_the_costs_over_kappa_and_v0_are_checked_by_their_exponents() -> None:
+    def results(power: float) -> set[str]:
+        records = [
+            Record(c, [{"outer_steps": (c.kappa * c.v0) ** power, "calls": 1.0}])
+            for c in constants.configs("quick")
+        ]
+        return {claim.result for claim in constants.claims(records)}
+
+    assert results(0.05) == {"supported"} and results(3.0) == {"not supported"}
+
+
+def test_a_wrong_error_flips_the_stochastic_claims(tmp_path: Path) -> None:
+    config = small(all_cases=True)
+    record = played(stochastic_rate, config, tmp_path)
+
+    def results(power: float) -> dict[str, str]:
+        rows = [{**row, "x_error": row["t"] ** power} for row in record.rows]
+        found = stochastic_rate.claims([Record(config, rows)])
+        return {claim.id.partition("/")[2]: claim.result for claim in found}
+
+    slow, fast = results(-0.1), results(-0.6)
+    for name in ("tail", "valley", "growing-batch", "batch-of-1"):
+        assert (slow[name], fast[name]) == ("not supported", "supported")
+    assert (slow["frozen-x"], fast["frozen-x"]) == ("supported", "not supported")
+    assert slow["coin-log"] == "not tested"
