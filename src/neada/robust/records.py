@@ -1,4 +1,4 @@
-"""What robust training reports: a step, a perturbed batch, and a batch for both players at once."""
+"""What robust training reports: a step and a perturbed batch."""
 
 from dataclasses import dataclass
 from typing import Any
