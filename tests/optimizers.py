@@ -109,6 +109,7 @@ CASES = [
         optim.StronglyConvexSGD,
         {"strong_convexity": 0.5, "lr": 0.5, "average": 1.0},
         ref.StronglyConvexSGD,
+        {"strong_convexity": 0.5, "lr": 0.5},
         answer="averaged",
         accuracy=0.05,
     ),

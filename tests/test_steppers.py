@@ -137,7 +137,7 @@ MAKE: dict[str, Callable[..., steppers.Stepper]] = {
 }
 REFERENCE: dict[str, Callable[..., ref.Minimax]] = {
     "simultaneous SGD": partial(ref.SimultaneousGDA, **RATES),
-    "simultaneous Adagrad": partial(ref.NonNestedTorch, kind="adagrad", **RATES),
+    "simultaneous Adagrad": partial(ref.NonNestedAdagrad, **RATES),
     "simultaneous AMSGrad": partial(ref.NonNestedAdaptive, **AMSGRAD, **RATES),
     "alternating xy": partial(ref.AlternatingGDA, order="xy", **RATES),
     "alternating yx": partial(ref.AlternatingGDA, order="yx", **RATES),

@@ -72,7 +72,6 @@ class Reference(ABC):
         """One iteration; a gradient that is exactly zero changes nothing (spec 0, Numerics)."""
         g = np.array(gradient, dtype=np.float64)
         if self.skips_zero_gradient and not np.any(g):
-            self.on_zero_gradient(value)
             return
         self.update(g, value, phi)
 
@@ -80,10 +79,6 @@ class Reference(ABC):
     def skips_zero_gradient(self) -> bool:
         """Methods with momentum return False and follow their formula."""
         return True
-
-    def on_zero_gradient(self, value: float | None) -> None:
-        """Nothing, unless a method reports the best point it has seen."""
-        del value
 
     @abstractmethod
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .base import Objective, PolynomialAverage, Projection, Reference, Vector, dot, norm, norm_sq
+from .base import Objective, Projection, Reference, Vector, dot, norm, norm_sq
 
 
 def surrogate_gradient(g: Vector, free: Vector, played: Vector) -> Vector:
@@ -129,11 +129,6 @@ class CoinBetting(Reference):
         self.free: Vector = self.w.copy()  # z~, before the projection
         self.weight = 1.0
         self.weighted_sum: Vector = self.w0.copy()
-        self._average = PolynomialAverage(self.w, gamma=1.0)
-
-    @property
-    def average(self) -> Vector:
-        return self._average.point
 
     @property
     def center(self) -> Vector:
@@ -155,4 +150,3 @@ class CoinBetting(Reference):
 
         self.free = self.center + self.coin.bet * self.direction.u
         self.w = self.project(self.free)
-        self._average.add(self.w)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .base import Objective, PolynomialAverage, Projection, Reference, Vector, norm, norm_sq
+from .base import Objective, Projection, Reference, Vector, norm, norm_sq
 from .coins import surrogate_gradient
 
 
@@ -32,11 +32,6 @@ class FreeRex(Reference):
         self.norm_sum = 0.0  # S
         self.weighted_offsets = np.zeros_like(self.w)  # N
         self.free: Vector = self.w.copy()
-        self._average = PolynomialAverage(self.w, gamma=0.0)
-
-    @property
-    def average(self) -> Vector:
-        return self._average.point
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         if self.constrained:
@@ -59,4 +54,3 @@ class FreeRex(Reference):
         if self.momentum:
             self.free = self.free + self.weighted_offsets / self.norm_sum
         self.w = self.project(self.free)
-        self._average.add(self.w)

@@ -39,7 +39,6 @@ class Backtracking(Reference):
         self.s = lr
         self.accepted = False  # has any step been accepted?
         self.last_size = 0.0
-        self.num_values = 0
 
     def accepts(
         self, trial_value: float, value: float, g: Vector, d: Vector, s: float, slack: float
@@ -66,7 +65,6 @@ class Backtracking(Reference):
         while True:
             w_new = self.project(self.w - s * g)
             trial_value = float(phi(w_new))
-            self.num_values += 1
             if self.accepts(trial_value, value, g, w_new - self.w, s, slack):
                 break
             if backtracks >= self.max_backtracks:
@@ -104,7 +102,6 @@ class StochasticLineSearch(Reference):
         self.num_batches = num_batches
         self.max_backtracks = max_backtracks
         self.s = lr
-        self.num_values = 0
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         value = needed(value)
@@ -118,7 +115,6 @@ class StochasticLineSearch(Reference):
             for _ in range(self.max_backtracks):
                 w_new = self.project(self.w - s * g)
                 trial_value = float(phi(w_new))
-                self.num_values += 1
                 if trial_value <= value - (self.c / s) * norm_sq(w_new - self.w):
                     break
                 s = self.shrink * s

@@ -38,8 +38,7 @@ class NeAda(Minimax):
     """Spec C2 (Algorithm 2, policy "full") and spec C3 (Algorithm 3, policy "fresh").
 
     `inner(y, project_y)` makes a minimizer of -f(x_t, .), `outer(x, project_x)` one of f(., y_t).
-    `test="current"`: the rule sees the gradient at the current y, which is the next step's gradient
-    if the rule says no. `test="last"`: the rule sees the gradient the last step used.
+    The rule sees the gradient at the current y, which is the next step's if it does not fire.
     No rule is asked before `min_inner_steps`. `batch(t)` is M_t, the number of x gradients in their
     mean. The value at the current y comes with its gradient; n_f counts the values at trial points.
     `averaged`: y_t is the solver's average over this inner loop, and the next warm start.
@@ -53,29 +52,19 @@ class NeAda(Minimax):
         stop: Stop,
         policy: str = "fresh",
         min_inner_steps: int = 1,
-        max_inner_steps: int = 10_000,
-        test: str = "current",
         batch: Callable[[int], int] | None = None,
         averaged: bool = False,
         f: Value | None = None,
     ) -> None:
-        if policy not in ("fresh", "step", "full"):
-            raise ValueError(f"unknown policy {policy!r}")
-        if test not in ("current", "last"):
-            raise ValueError(f"unknown test {test!r}")
         self.make_inner = inner
         self.outer = outer(self.x, self.set_x)
         self.stop = stop
         self.policy = policy
         self.min_inner_steps = min_inner_steps
-        self.max_inner_steps = max_inner_steps
-        self.test = test
         self.batch = batch
         self.averaged = averaged
         self.f = f
         self.inner: Reference | None = None
-        self.inner_steps: list[int] = []  # one entry per outer iteration
-        self.n_capped = 0  # inner loops ended by max_inner_steps
 
     def begin_inner(self) -> Reference:
         if self.inner is not None and self.policy == "full":
@@ -108,21 +97,13 @@ class NeAda(Minimax):
         while True:
             if k >= self.min_inner_steps and self.stop.count(t, k):
                 break
-            if k >= self.max_inner_steps:
-                self.n_capped += 1
-                break
             g = self.grad_y(self.x, self.y)
             mapping = self.y - self.project_y(self.y + g)
-            asked = self.test == "current" and k >= self.min_inner_steps
-            if asked and self.stop.accuracy(t, k, mapping):
+            if k >= self.min_inner_steps and self.stop.accuracy(t, k, mapping):
                 break
             self.inner_step(solver, g)
             k += 1
-            asked = self.test == "last" and k >= self.min_inner_steps
-            if asked and self.stop.accuracy(t, k, mapping):
-                break
         self.n_inner += k
-        self.inner_steps.append(k)
         if self.averaged and k > 0:
             assert isinstance(solver, GeneralizedAdaGrad)
             self.y = solver.average
@@ -141,8 +122,6 @@ class GDmax(Minimax):
     def setup(
         self, *, lr_x: float, lr_y: float, inner_steps: int | None = None, tol: float | None = None
     ) -> None:
-        if (inner_steps is None) == (tol is None):
-            raise ValueError("either inner_steps or tol")
         self.lr_x = lr_x
         self.lr_y = lr_y
         self.inner_steps = inner_steps

@@ -103,21 +103,9 @@ class HazanKakade(Reference):
         self.k = 0  # steps done in this epoch
         self.s = 0.0
         self.epoch_best = math.inf
-        self.best_value = math.inf
-        self.best: Vector = self.w.copy()
-
-    def remember(self, value: float) -> None:
-        if value < self.best_value:
-            self.best_value = value
-            self.best = self.w.copy()
-
-    def on_zero_gradient(self, value: float | None) -> None:
-        if value is not None:
-            self.remember(float(value))
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         value = needed(value)
-        self.remember(value)
         self.epoch_best = min(self.epoch_best, value)
         self.s = max(value - self.f_bound, 0.0) / (2.0 * norm_sq(g))
         self.k += 1

@@ -69,15 +69,14 @@ class TiAdaCoordinate(Minimax):
         self.eps = eps
         self.v_x = np.zeros_like(self.x)
         self.v_y = np.zeros_like(self.y)
-        self.ratio = 1.0
 
     def iterate(self) -> None:
         gx = self.grad_x(self.x, self.y)
         gy = self.grad_y(self.x, self.y)
         self.v_x = self.v_x + gx * gx
         self.v_y = self.v_y + gy * gy
-        self.ratio = ratio(float(np.sum(self.v_x)), float(np.sum(self.v_y)), self.alpha)
-        step_x = self.lr_x * self.ratio * gx / (self.v_x**self.alpha + self.eps)
+        share = ratio(float(np.sum(self.v_x)), float(np.sum(self.v_y)), self.alpha)
+        step_x = self.lr_x * share * gx / (self.v_x**self.alpha + self.eps)
         step_y = self.lr_y * gy / (self.v_y**self.beta + self.eps)
         self.x = self.project_x(self.x - step_x)
         self.y = self.project_y(self.y + step_y)
@@ -103,8 +102,6 @@ class TiAdaAdam(Minimax):
         amsgrad: bool = False,
         bias: str = "power",
     ) -> None:
-        if bias not in ("power", "sqrt"):
-            raise ValueError(f"unknown bias {bias!r}")
         self.lr_x, self.lr_y = lr_x, lr_y
         self.alpha, self.beta = alpha, beta
         self.beta1, self.beta2 = beta1, beta2
@@ -115,7 +112,6 @@ class TiAdaAdam(Minimax):
         self.m_x, self.m_y = np.zeros_like(self.x), np.zeros_like(self.y)
         self.v_x, self.v_y = np.zeros_like(self.x), np.zeros_like(self.y)
         self.max_x, self.max_y = np.zeros_like(self.x), np.zeros_like(self.y)
-        self.ratio = 1.0
 
     def iterate(self) -> None:
         gx = self.grad_x(self.x, self.y)
@@ -130,14 +126,14 @@ class TiAdaAdam(Minimax):
         used_x = self.max_x if self.amsgrad else self.v_x
         used_y = self.max_y if self.amsgrad else self.v_y
 
-        self.ratio = ratio(float(np.sum(used_x)), float(np.sum(used_y)), self.alpha)
+        share = ratio(float(np.sum(used_x)), float(np.sum(used_y)), self.alpha)
         correction1 = 1.0 - self.beta1**self.s
         correction2 = 1.0 - self.beta2**self.s
         c_x = correction2 ** (self.alpha if self.bias == "power" else 0.5)
         c_y = correction2 ** (self.beta if self.bias == "power" else 0.5)
         denominator_x = used_x**self.alpha / c_x + self.eps
         denominator_y = used_y**self.beta / c_y + self.eps
-        step_x = (self.lr_x / correction1) * self.ratio * self.m_x / denominator_x
+        step_x = (self.lr_x / correction1) * share * self.m_x / denominator_x
         step_y = (self.lr_y / correction1) * self.m_y / denominator_y
         self.x = self.project_x(self.x - step_x)
         self.y = self.project_y(self.y + step_y)
