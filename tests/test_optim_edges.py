@@ -25,17 +25,6 @@ def test_a_tensor_without_gradient_rests_in_a_box(case: Case) -> None:
     assert torch.equal(b, resting)
 
 
-@with_sets
-def test_from_an_infeasible_start_every_iterate_is_feasible(case: Case) -> None:
-    problem = Problem()
-    w = leaf(np.full(6, 5.0))
-    ball = sets.L2Ball(1.0)
-    optimizer = make(case, [w], constraint=ball)
-    for _ in range(45):
-        take_step(optimizer, case, lambda: problem.torch_value(w))
-        assert bool(ball.contains(w))
-
-
 def test_backtracking_is_not_frozen_by_a_large_first_value() -> None:
     w = torch.tensor([300.0, 200.0], requires_grad=True)
     optimizer = optim.Backtracking([w])
