@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adagrad, Adam
+from torch.optim import SGD, Adagrad
 
 import references as ref
 from neada import Players, constrain, make_stepper, methods, sets, steppers
@@ -131,9 +131,6 @@ MAKE: dict[str, Callable[..., steppers.Stepper]] = {
     "NeAda AdGD": nested(OUTER, partial(AdGD, **ADAPG), lambda: GradientMapping(0.01)),
     "NeAda average": nested(OUTER, INNER, lambda: FixedSteps(4), x_samples=lambda t: t + 1),
     "NeAda L-BFGS": nested(LBFGS, LBFGS, lambda: RelativeAccuracy() | FixedSteps(2)),
-    "NeAda factory": lambda x, y: steppers.NeAda(
-        Adam(x, 0.05), lambda: Adam(y, 0.1, maximize=True), InnerSteps()
-    ),
 }
 REFERENCE: dict[str, Callable[..., ref.Minimax]] = {
     "simultaneous SGD": partial(ref.SimultaneousGDA, **RATES),
@@ -286,7 +283,7 @@ def test_an_optimizer_with_the_wrong_sign_raises(stepper: Any) -> None:
 @pytest.mark.parametrize("where", SETS)
 @pytest.mark.parametrize("name", MAKE)
 def test_the_promises_of_a_stepper_are_kept(name: str, where: str) -> None:
-    if name in ("NeAda L-BFGS", "NeAda factory"):
+    if name == "NeAda L-BFGS":
         if where == "free":
             check_stepper(MAKE[name])
         return

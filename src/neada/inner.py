@@ -180,14 +180,11 @@ class InnerOptions:
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
             check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)
-            _check_steps(self.min_steps, self.max_steps)
-
-
-def _check_steps(min_steps: int, max_steps: int) -> None:
-    if min_steps > max_steps:
-        raise ValueError(
-            f"min_steps must be at most max_steps, which is {max_steps}, got {min_steps}"
-        )
+            if self.min_steps > self.max_steps:
+                raise ValueError(
+                    f"min_steps must be at most max_steps, which is {self.max_steps}, got "
+                    f"{self.min_steps}"
+                )
 
 
 @dataclass(frozen=True)
@@ -261,11 +258,9 @@ class InnerLoop:
             raise TypeError(
                 f"stopping must be a rule such as FixedSteps(15), not {type(stopping).__name__}"
             )
-        if not isinstance(options, InnerOptions):
-            raise TypeError(f"inner must be InnerOptions(...), not {type(options).__name__}")
         self.options = options
-        self.max_steps = max_steps if options.max_steps is None else options.max_steps
-        _check_steps(options.min_steps, self.max_steps)
+        default = max(max_steps, options.min_steps)
+        self.max_steps = default if options.max_steps is None else options.max_steps
         self.grad_sq_x: Scalar | None = None
 
     def maximize(

@@ -62,7 +62,9 @@ class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
         rows: A flag for every row, true where a number is NaN or Inf; None without rows.
     """
 
-    rows: Tensor | None = None
+    def __init__(self, message: str, rows: Flag | None = None) -> None:
+        super().__init__(message)
+        self.rows = rows if isinstance(rows, Tensor) else None
 
 
 def is_whole(tensor: Tensor) -> bool:
@@ -109,9 +111,7 @@ def squared_distance(
     left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False
 ) -> Scalar:
     """The squared Euclidean distance of two players, or of each pair of rows."""
-    if rowwise:
-        return squared_norm(difference(left, right), rowwise)
-    return _sum_over_pieces(_piece_distance, left, right)
+    return squared_norm(difference(left, right), rowwise)
 
 
 def dot(left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False) -> Scalar:
@@ -188,15 +188,6 @@ def _piece_norm(a: Tensor, _: Tensor) -> float:
             return norm_sq
     wide = a.double()
     return torch.dot(wide, wide).item()
-
-
-def _piece_distance(a: Tensor, b: Tensor) -> float:
-    if a.dtype == torch.float32:
-        distance_sq = (a - b).square_().sum().item()
-        if 1e-25 < distance_sq < 1e35:  # as in `_piece_norm`
-            return distance_sq
-    apart = (a - b).double()
-    return torch.dot(apart, apart).item()
 
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
@@ -343,6 +334,4 @@ def raise_non_finite(
                 f"{advice}"
             )
             break
-    error = NonFiniteGradient(message)
-    error.rows = rows if isinstance(rows, Tensor) else None
-    raise error
+    raise NonFiniteGradient(message, rows)
