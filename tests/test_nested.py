@@ -130,19 +130,6 @@ def test_fresh_equals_a_new_optimizer_for_every_outer_step(name: str) -> None:
     assert kept.inner_steps == made.inner_steps > 8
 
 
-@pytest.mark.parametrize("name", ["SGD momentum", "Adam", "AdaptiveSGD", "AdaGrad-Norm"])
-def test_full_equals_one_optimizer_driven_by_hand(name: str) -> None:
-    x, y, *_ = run(6, FRESH[name], FixedSteps(3), keep="everything")
-    u, v = (p.clone().requires_grad_() for p in (MCCORMICK.x0, MCCORMICK.y0))
-    outer, inner = GeneralizedAdaGrad([u]), FRESH[name]([v], maximize=True)
-    for _ in range(6):
-        for optimizer, player in ((inner, v),) * 3 + ((outer, u),):
-            (player.grad,) = torch.autograd.grad(MCCORMICK.fun(u, v), [player])
-            optimizer.step()
-    assert torch.equal(x, u)
-    assert torch.equal(y, v)
-
-
 def test_step_keeps_the_step_size_and_nothing_else() -> None:
     x, y, stepper, _ = run(3, partial(AdGD, lr=1e-3), FixedSteps(4), keep="step")
     size = stepper.y_optimizer.state_dict()["param_groups"][0]["numbers"]["step"]

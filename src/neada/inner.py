@@ -104,11 +104,10 @@ class Counters:
 def _count(name: str) -> property:
     """A counter as an attribute of the object that owns the counters."""
 
-    def read(owner: "Counted") -> int:
-        count: int = getattr(owner.counters, name)
-        return count
+    def read(owner: "Counted") -> Any:
+        return getattr(owner.counters, name)
 
-    def write(owner: "Counted", count: int) -> None:
+    def write(owner: "Counted", count: int | None) -> None:
         setattr(owner.counters, name, count)
 
     return property(read, write)
@@ -125,20 +124,12 @@ class Counted:
     samples_y = _count("samples_y")
     outer_steps = _count("outer_steps")
     inner_steps = _count("inner_steps")
+    max_calls = _count("max_calls")
 
     @property
     def total_calls(self) -> int:
         """Gradients of both players and values."""
         return self.counters.total_calls
-
-    @property
-    def max_calls(self) -> int | None:
-        """Gradients and values that may be evaluated in all; None for no limit."""
-        return self.counters.max_calls
-
-    @max_calls.setter
-    def max_calls(self, max_calls: int | None) -> None:
-        self.counters.max_calls = max_calls
 
 
 class NoProgress(Exception):  # noqa: N818 (a signal, not an error)

@@ -100,12 +100,7 @@ class Objective:
 
     def _signed(self, value: Tensor | float) -> Scalar:
         if not self.rowwise:
-            if isinstance(value, Tensor) and value.numel() != 1:
-                raise ValueError(
-                    f"the objective must be one number, but has shape {tuple(value.shape)}: take "
-                    "its mean or sum, or construct the optimizer with rowwise=True"
-                )
-            return self.sign * (value.item() if isinstance(value, Tensor) else float(value))
+            return self.sign * (value.item() if isinstance(value, Tensor) else value)
         num_rows = len(self.params[0])
         rows = torch.as_tensor(value, device=self.params[0].device).detach()
         if rows.shape != (num_rows,):
