@@ -111,7 +111,9 @@ def squared_distance(
     left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False
 ) -> Scalar:
     """The squared Euclidean distance of two players, or of each pair of rows."""
-    return squared_norm(difference(left, right), rowwise)
+    if rowwise:
+        return squared_norm(difference(left, right), rowwise)
+    return _sum_over_pieces(_piece_distance, left, right)
 
 
 def dot(left: Sequence[Tensor], right: Sequence[Tensor], rowwise: bool = False) -> Scalar:
@@ -188,6 +190,15 @@ def _piece_norm(a: Tensor, _: Tensor) -> float:
             return norm_sq
     wide = a.double()
     return torch.dot(wide, wide).item()
+
+
+def _piece_distance(a: Tensor, b: Tensor) -> float:
+    if a.dtype == torch.float32:
+        distance_sq = (a - b).square_().sum().item()
+        if 1e-25 < distance_sq < 1e35:  # as in `_piece_norm`
+            return distance_sq
+    apart = (a - b).double()
+    return torch.dot(apart, apart).item()
 
 
 def _row_dot(a: Tensor, b: Tensor) -> Tensor:
