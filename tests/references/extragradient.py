@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from .base import Vector, norm_sq
-from .minimax import Minimax, TwoRates
+from .minimax import Minimax
 
 
-class Extragradient(TwoRates):
+class Extragradient(Minimax):
     """Spec B3: both steps start at z, the second one takes the gradients at the half point."""
 
     def iterate(self) -> None:
@@ -22,7 +22,7 @@ class Extragradient(TwoRates):
         self.y = self.project_y(self.y + self.lr_y * gy)
 
 
-class OptimisticGDA(TwoRates):
+class OptimisticGDA(Minimax):
     """Spec B4: z = P(z - lr (2 F(z_t) - F(z_{t-1}))), F(z_{-1}) := F(z_0)."""
 
     gx_previous: Vector | None = None
@@ -38,7 +38,7 @@ class OptimisticGDA(TwoRates):
         self.gx_previous, self.gy_previous = gx, gy
 
 
-class PastExtragradient(TwoRates):
+class PastExtragradient(Minimax):
     """Spec B4 (Popov): the half step uses the gradients of the last half point, at first F(z_0)."""
 
     gx_memory: Vector | None = None
@@ -73,9 +73,8 @@ class OneRate(Minimax):
 class AdaptiveExtragradient(OneRate):
     """Spec B10 (AdaProx): step c / sqrt(1 + sum over the past of |F(z_h) - F(z)|^2)."""
 
-    def setup(self, *, scale: float = 1.0) -> None:
-        self.scale = scale
-        self.total = 0.0  # the sum alone, without the 1
+    scale = 1.0
+    total = 0.0  # the sum alone, without the 1
 
     def iterate(self) -> None:
         step = self.scale / math.sqrt(1.0 + self.total)
@@ -86,9 +85,11 @@ class AdaptiveExtragradient(OneRate):
 class UniversalMirrorProx(OneRate):
     """Spec B10: step D / sqrt(G_0^2 + sum over the past of Z^2), D the diameter of both jointly."""
 
-    def setup(self, *, diameter: float, g0: float) -> None:
-        self.diameter = diameter
-        self.total = g0**2
+    diameter: float
+    g0: float
+
+    def setup(self) -> None:
+        self.total = self.g0**2
 
     def iterate(self) -> None:
         step = self.diameter / math.sqrt(self.total)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .base import Objective, Projection, Reference, Vector, norm, norm_sq
+from .base import Objective, Reference, Vector, norm, norm_sq
 from .coins import surrogate_gradient
 
 
@@ -16,15 +16,9 @@ class FreeRex(Reference):
     It then sees the surrogate gradient, and its own unconstrained point stands for w in N.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        momentum: bool = False,
-    ) -> None:
-        super().__init__(w0, project)
-        self.momentum = momentum
+    momentum = False
+
+    def setup(self) -> None:
         self.gradient_sum = np.zeros_like(self.w)  # G
         self.largest = 0.0  # L
         self.q = 0.0

@@ -44,36 +44,27 @@ class NeAda(Minimax):
     `averaged`: y_t is the solver's average over this inner loop, and the next warm start.
     """
 
-    def setup(
-        self,
-        *,
-        inner: Factory,
-        outer: Factory,
-        stop: Stop,
-        policy: str = "fresh",
-        min_inner_steps: int = 1,
-        batch: Callable[[int], int] | None = None,
-        averaged: bool = False,
-        f: Value | None = None,
-    ) -> None:
-        self.make_inner = inner
-        self.outer = outer(self.x, self.set_x)
-        self.stop = stop
-        self.policy = policy
-        self.min_inner_steps = min_inner_steps
-        self.batch = batch
-        self.averaged = averaged
-        self.f = f
-        self.inner: Reference | None = None
+    inner: Factory
+    outer: Factory
+    stop: Stop
+    policy = "fresh"
+    min_inner_steps = 1
+    batch: Callable[[int], int] | None = None
+    averaged = False
+    f: Value | None = None
+
+    def setup(self) -> None:
+        self.x_solver = self.outer(self.x, self.set_x)
+        self.y_solver: Reference | None = None
 
     def begin_inner(self) -> Reference:
-        if self.inner is not None and self.policy == "full":
+        if self.y_solver is not None and self.policy == "full":
             if self.averaged:
-                restart_average(self.inner, self.y)
-            return self.inner
-        new = self.make_inner(self.y, self.set_y)
-        if self.inner is not None and self.policy == "step":
-            keep_step(self.inner, new)
+                restart_average(self.y_solver, self.y)
+            return self.y_solver
+        new = self.inner(self.y, self.set_y)
+        if self.y_solver is not None and self.policy == "step":
+            keep_step(self.y_solver, new)
         return new
 
     def counted_value(self, y: Vector) -> float:
@@ -92,8 +83,7 @@ class NeAda(Minimax):
     def iterate(self) -> None:
         t = self.n_outer
         k = 0
-        solver = self.begin_inner()
-        self.inner = solver
+        self.y_solver = solver = self.begin_inner()
         while True:
             if k >= self.min_inner_steps and self.stop.count(t, k):
                 break
@@ -106,26 +96,21 @@ class NeAda(Minimax):
         self.n_inner += k
         if self.averaged and k > 0:
             assert isinstance(solver, GeneralizedAdaGrad)
-            self.y = solver.average
+            self.y = solver.answer
 
         samples = 1 if self.batch is None else self.batch(t)
         total = np.zeros_like(self.x)
         for _ in range(samples):
             total = total + self.grad_x(self.x, self.y)
-        self.outer.step(total / samples)
-        self.x = self.outer.w
+        self.x_solver.step(total / samples)
+        self.x = self.x_solver.w
 
 
 class GDmax(Minimax):
     """Spec B6: `inner_steps` plain ascent steps, or until |y - P_Y(y + g)| <= tol; then x."""
 
-    def setup(
-        self, *, lr_x: float, lr_y: float, inner_steps: int | None = None, tol: float | None = None
-    ) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.inner_steps = inner_steps
-        self.tol = tol
+    inner_steps: int | None = None
+    tol: float | None = None
 
     def iterate(self) -> None:
         k = 0

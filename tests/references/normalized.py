@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from .base import Objective, Projection, Reference, Vector, norm_sq
+from .base import Objective, Reference, Vector, norm_sq
 
 
 class SCAdaNGD(Reference):
     """Spec A4: Q += |g|^-2, w = P(w - g/(H Q |g|^2))."""
 
-    def __init__(
-        self, w0: Vector, project: Projection | None = None, *, strong_convexity: float
-    ) -> None:
-        super().__init__(w0, project)
-        self.strong_convexity = strong_convexity
+    strong_convexity: float
+
+    def setup(self) -> None:
         self.q = 0.0
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:

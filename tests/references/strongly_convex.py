@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from .base import Objective, Projection, Reference, Vector
+from .base import Objective, Reference, Vector
 
 
 class StronglyConvexSGD(Reference):
     """w_{k+1} = P(w_k - lr g_k/(mu k)); `average` weights the k-th new point by k."""
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        strong_convexity: float,
-        lr: float = 1.0,
-    ) -> None:
-        super().__init__(w0, project)
-        self.strong_convexity = strong_convexity
-        self.lr = lr
+    strong_convexity: float
+    lr = 1.0
+
+    def setup(self) -> None:
         self.k = 0
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import Objective, Projection, Reference, Vector
+from .base import Objective, Reference, Vector
 
 
 class TorchAdagrad(Reference):
     """Spec B5: torch's Adagrad with its default `eps`, then the projection."""
 
-    def __init__(self, w0: Vector, project: Projection | None = None, *, lr: float) -> None:
-        super().__init__(w0, project)
-        self.lr = lr
+    lr: float
+
+    def setup(self) -> None:
         self.v = np.zeros_like(self.w)
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:

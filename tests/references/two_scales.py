@@ -22,22 +22,8 @@ def ratio(sum_x: float, sum_y: float, alpha: float) -> float:
 class TiAda(Minimax):
     """Spec B8, scalar: both sums include the current gradients before either player moves."""
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        v0_x: float = 1e-8,
-        v0_y: float = 1e-8,
-    ) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.alpha = alpha
-        self.beta = beta
-        self.v_x = v0_x
-        self.v_y = v0_y
+    alpha, beta = 0.6, 0.4
+    v_x, v_y = 1e-8, 1e-8
 
     def iterate(self) -> None:
         gx = self.grad_x(self.x, self.y)
@@ -53,20 +39,10 @@ class TiAda(Minimax):
 class TiAdaCoordinate(Minimax):
     """Spec B8, coordinate-wise AdaGrad flavour: accumulators start at 0."""
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        eps: float = 1e-10,
-    ) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.alpha = alpha
-        self.beta = beta
-        self.eps = eps
+    alpha, beta = 0.6, 0.4
+    eps = 1e-10
+
+    def setup(self) -> None:
         self.v_x = np.zeros_like(self.x)
         self.v_y = np.zeros_like(self.y)
 
@@ -89,25 +65,13 @@ class TiAdaAdam(Minimax):
     by sqrt(1 - beta2^s), as the public code does. R comes from the uncorrected v (or maximum).
     """
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        amsgrad: bool = False,
-        bias: str = "power",
-    ) -> None:
-        self.lr_x, self.lr_y = lr_x, lr_y
-        self.alpha, self.beta = alpha, beta
-        self.beta1, self.beta2 = beta1, beta2
-        self.eps = eps
-        self.amsgrad = amsgrad
-        self.bias = bias
+    alpha, beta = 0.6, 0.4
+    beta1, beta2 = 0.9, 0.999
+    eps = 1e-8
+    amsgrad = False
+    bias = "power"
+
+    def setup(self) -> None:
         self.s = 0
         self.m_x, self.m_y = np.zeros_like(self.x), np.zeros_like(self.y)
         self.v_x, self.v_y = np.zeros_like(self.x), np.zeros_like(self.y)
@@ -148,22 +112,13 @@ class AdaGDA(Minimax):
 
     power = 0.5  # eta_t = k / (m + t)^power
 
-    def setup(
-        self,
-        *,
-        gam: float,
-        lam: float,
-        k: float = 1.0,
-        m: float = 8.0,
-        c1: float = 1.0,
-        c2: float = 1.0,
-        rho: float = 1e-3,
-        tau: float = 0.9,
-    ) -> None:
-        self.gam, self.lam = gam, lam
-        self.k, self.m = k, m
-        self.c1, self.c2 = c1, c2
-        self.rho, self.tau = rho, tau
+    gam: float
+    lam: float
+    k, m = 1.0, 8.0
+    c1, c2 = 1.0, 1.0
+    rho, tau = 1e-3, 0.9
+
+    def setup(self) -> None:
         self.t = 0
         self.a = np.zeros_like(self.x)
         self.b = 0.0
