@@ -96,14 +96,6 @@ def test_rows_are_settled_one_by_one_and_the_reasons_are_counted() -> None:
     assert result.reason == "gradient mapping <= 0.5 (2), 3 inner steps (2)"
 
 
-def test_the_loop_ends_with_the_slowest_row() -> None:
-    oracle = Halving(double(1.0, 16.0, 0.1))
-    result, _ = run(oracle, FixedAccuracy(0.5), min_steps=0)
-    assert (result.steps, result.reason) == (3, "gradient mapping <= 0.5")
-    torch.testing.assert_close(result.grad_sq, double(0.25, 0.25, 0.1))
-    assert oracle.log[-1] == "settle [True, True, True]"
-
-
 def test_rows_at_rest_from_the_beginning_do_not_delay_the_others() -> None:
     oracle = Halving(double(1e300, 1.0))
     result, _ = run(oracle, FixedAccuracy(0.5), resting=torch.tensor([True, False]))
@@ -132,23 +124,6 @@ def test_only_the_one_step_that_is_always_taken_is_trusted(options: Any) -> None
         run(oracle, FixedAccuracy(0.5), **options)
         logs.append(oracle.log)
     assert logs[0] == logs[1]
-
-
-def test_what_is_kept_from_one_loop_to_the_next() -> None:
-    y = torch.ones(2, requires_grad=True)
-    y.grad = torch.ones(2)
-    for keep, kept in (("nothing", set()), ("step", set(AdGD.step_numbers))):
-        optimizer = AdGD([y], lr=0.25)
-        optimizer.step()
-        InnerLoop(None, InnerOptions(keep=keep), 10).renew(optimizer)  # type: ignore[arg-type]
-        assert set(optimizer.param_groups[0]["numbers"]) == kept
-    auto = InnerLoop(None, InnerOptions(), 10)
-    assert auto.check_keep(AdGD([y])) == "step"
-    assert auto.check_keep(GeneralizedAdaGrad([y])) == "everything"
-    adam = torch.optim.Adam([y])
-    adam.step()
-    InnerLoop(None, InnerOptions(keep="nothing"), 10).renew(adam)
-    assert not adam.state
 
 
 def test_a_rule_that_compares_with_x_is_saved_with_the_loop() -> None:

@@ -104,11 +104,10 @@ class Counters:
 def _count(name: str) -> property:
     """A counter as an attribute of the object that owns the counters."""
 
-    def read(owner: "Counted") -> int:
-        count: int = getattr(owner.counters, name)
-        return count
+    def read(owner: "Counted") -> Any:
+        return getattr(owner.counters, name)
 
-    def write(owner: "Counted", count: int) -> None:
+    def write(owner: "Counted", count: int | None) -> None:
         setattr(owner.counters, name, count)
 
     return property(read, write)
@@ -125,20 +124,12 @@ class Counted:
     samples_y = _count("samples_y")
     outer_steps = _count("outer_steps")
     inner_steps = _count("inner_steps")
+    max_calls = _count("max_calls")
 
     @property
     def total_calls(self) -> int:
         """Gradients of both players and values."""
         return self.counters.total_calls
-
-    @property
-    def max_calls(self) -> int | None:
-        """Gradients and values that may be evaluated in all; None for no limit."""
-        return self.counters.max_calls
-
-    @max_calls.setter
-    def max_calls(self, max_calls: int | None) -> None:
-        self.counters.max_calls = max_calls
 
 
 class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
@@ -180,14 +171,11 @@ class InnerOptions:
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
             check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)
-            _check_steps(self.min_steps, self.max_steps)
-
-
-def _check_steps(min_steps: int, max_steps: int) -> None:
-    if min_steps > max_steps:
-        raise ValueError(
-            f"min_steps must be at most max_steps, which is {max_steps}, got {min_steps}"
-        )
+            if self.min_steps > self.max_steps:
+                raise ValueError(
+                    f"min_steps must be at most max_steps, which is {self.max_steps}, got "
+                    f"{self.min_steps}"
+                )
 
 
 @dataclass(frozen=True)
@@ -261,11 +249,9 @@ class InnerLoop:
             raise TypeError(
                 f"stopping must be a rule such as FixedSteps(15), not {type(stopping).__name__}"
             )
-        if not isinstance(options, InnerOptions):
-            raise TypeError(f"inner must be InnerOptions(...), not {type(options).__name__}")
         self.options = options
-        self.max_steps = max_steps if options.max_steps is None else options.max_steps
-        _check_steps(options.min_steps, self.max_steps)
+        default = max(max_steps, options.min_steps)
+        self.max_steps = default if options.max_steps is None else options.max_steps
         self.grad_sq_x: Scalar | None = None
 
     def maximize(

@@ -297,11 +297,6 @@ class PlayerOptimizer(Optimizer):
             if not members:
                 continue
             found: list[Tensor] = [p.grad for p in members]
-            if any(gradient.layout != torch.strided for gradient in found):
-                raise RuntimeError(
-                    f"{type(self).__name__} does not support sparse gradients: construct the "
-                    "embedding with sparse=False"
-                )
             spans.append((group, slice(len(params), len(params) + len(members))))
             params += members
             grads += tensors.negative(found) if group["maximize"] else found

@@ -101,11 +101,15 @@ class Stepper(Counted, ABC):
 
     def __init__(self, x_groups: Groups, y_groups: Groups, rowwise: bool) -> None:
         check_flags(rowwise=rowwise)
-        self._groups: dict[str, Groups] = {}
-        self._players: dict[str, list[Tensor]] = {}
-        self._has_set: dict[str, bool] = {}
-        self._take_groups("x", x_groups)
-        self._take_groups("y", y_groups)
+        self._groups = {"x": x_groups, "y": y_groups}
+        self._players = {
+            player: [p for params, _ in groups for p in params]
+            for player, groups in self._groups.items()
+        }
+        self._has_set = {
+            player: any(constraint is not None for _, constraint in groups)
+            for player, groups in self._groups.items()
+        }
         self.rowwise = rowwise
         self._sharded = parallel.any_shard(self._players["x"] + self._players["y"])
         self._on_ranks = parallel.is_active()
@@ -220,12 +224,6 @@ class Stepper(Counted, ABC):
         self.row_calls.copy_(state_dict["row_calls"])
 
     # For subclasses.
-
-    def _take_groups(self, player: Player, groups: Groups) -> None:
-        """Make the tensors of these groups a player."""
-        self._groups[player] = groups
-        self._players[player] = [p for params, _ in groups for p in params]
-        self._has_set[player] = any(constraint is not None for _, constraint in groups)
 
     def _call(self, closure: Closure, players: str, within_budget: bool = True) -> Tensor:
         """Evaluate f with its graph; counted as one gradient of each of these players."""
