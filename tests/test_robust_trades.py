@@ -106,7 +106,7 @@ def value_and_gradient(robust: TRADES, clean: Tensor, z: Tensor) -> tuple[Tensor
     """What a sample maximizes and its gradient, as the inner loop finds them."""
     against = robust._against(robust.model, clean, None)
     z = z.clone().requires_grad_()
-    values = robust._y_losses(robust.model, z, against)
+    values = robust._values(robust.model, z, clean, against)
     (gradient,) = torch.autograd.grad(values.sum(), z)
     return values.detach(), gradient
 

@@ -46,9 +46,6 @@ class BallObjective(InputObjective):
         if adversary.measure in ("auto", "gap"):
             self._gap = self._relative_gap
 
-    def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
-        return losses
-
     def _region(self, clean: Tensor) -> Region:
         return Region(clean, self.eps, self.norm, self.bounds)
 

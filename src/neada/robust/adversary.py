@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor, nn
@@ -87,12 +88,12 @@ class Adversary:
                 "GradientMapping, InnerSteps, FixedSteps or FixedAccuracy"
             )
 
-    @property
+    @cached_property
     def samples_are_independent(self) -> bool:
         """Whether the value of a sample depends on it alone and can be evaluated again."""
         return self.batch_norm == "frozen" and self.dropout == "off"
 
-    @property
+    @cached_property
     def stops_per_sample(self) -> bool:
         """Whether samples stop one by one."""
         if self.per_sample is not None:

@@ -22,13 +22,11 @@ from neada.robust.losses import (
     check_x_optimizer,
     checked_ids,
     checked_inputs,
-    checked_norm,
     sample_losses,
     unreduced,
 )
 from neada.robust.records import Perturbed, RobustInfo
 from neada.robust.samples import Samples, check_y_optimizer
-from neada.scalars import all_finite
 from neada.sets import Box, Set
 
 __all__ = ["Bounds", "InputObjective"]
@@ -39,10 +37,12 @@ Bounds = tuple[float | Tensor, float | Tensor]
 class InputObjective(Counted, ABC):
     """Train a network on the worst inputs near those of the batch.
 
-    A subclass defines the value that y maximizes (`_values`, `_y_losses`), the region of y
-    (`_region`), and the loss that x minimizes (`_x_losses`).
+    A subclass defines the value that y maximizes (`_values`), the region of y (`_region`), and the
+    loss that x minimizes (`_x_losses`).
     """
 
+    _price = 0.0
+    """What a unit of squared distance costs y."""
     _gap: Callable[[Tensor, Tensor, Set], Tensor] | None = None
     """What the rule is evaluated on per sample, from y, its gradient and its region, where it is
     not the squared gradient mapping."""
@@ -70,9 +70,9 @@ class InputObjective(Counted, ABC):
 
     # What the objectives differ in.
 
-    @abstractmethod
-    def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
+    def _values(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
         """What y maximizes, per sample."""
+        return self._losses(model, y, against)
 
     @abstractmethod
     def _region(self, clean: Tensor) -> Set | None:
@@ -86,17 +86,9 @@ class InputObjective(Counted, ABC):
         """What the model minimizes, per sample."""
         return self._losses(model, y, targets)
 
-    def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
-        """The part of `_x_losses` that depends on y, per sample."""
-        return self._losses(model, y, against)
-
     def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
-        """What `_y_losses` compares with, computed once for a batch and its inner loop."""
+        """What `_values` compares with, computed once for a batch and its inner loop."""
         return targets
-
-    def _penalty(self, mean_distance_sq: float) -> float:
-        """The mean price of a perturbation; 0 where there is none."""
-        return 0.0
 
     def _start(self, clean: Tensor, region: Set | None) -> Tensor:
         """Where y starts, unless perturbations are kept."""
@@ -128,6 +120,7 @@ class InputObjective(Counted, ABC):
         if x_optimizer is not self._x_optimizer:
             check_x_optimizer(x_optimizer, [self.model, self.loss_function])
             self._x_optimizer = x_optimizer
+            self._is_sharded = parallel.any_shard(self.model.parameters())
         worst = self.perturb(inputs, targets, ids)
         loss, grad_sq_x = self._x_gradient(x_optimizer, worst)
         calls_value = self._move_model(x_optimizer, worst, loss)
@@ -152,18 +145,24 @@ class InputObjective(Counted, ABC):
 
         The loss is the mean over all ranks.
         """
-        self.counters.check_budget()
-        loss = self._batch_loss(worst)
+        loss = self.loss(worst, advance=False)
         mean = parallel.agree(loss.item() / worst.share, weight=len(worst.inputs))
         params = [p for group in x_optimizer.param_groups for p in group["params"]]
         params = [p for p in params if p.requires_grad]
         x_optimizer.zero_grad()
-        sharded = parallel.any_shard(params)
-        backward(loss, params, self.grad_scaler, sharded=sharded)
+        backward(loss, params, self.grad_scaler, sharded=self._is_sharded)
         if self._module is self.model:  # no wrapper has averaged the gradients
             parallel.average_gradients_(params)
-        self.counters.count("x", len(worst.inputs))
-        return mean, checked_norm(mean, params, sharded)
+        if not math.isfinite(mean):
+            raise tensors.NonFiniteGradient(
+                f"the loss is {mean}: lower the learning rate or check the data"
+            )
+        grads = [p.grad for p in params if p.grad is not None]
+        norm = parallel.squared_norm_of_shards if self._is_sharded else tensors.squared_norm
+        norm_sq = float(norm(grads))
+        if not math.isfinite(norm_sq):
+            tensors.raise_non_finite(grads)
+        return mean, norm_sq
 
     def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: float) -> int:
         """Take one step with the gradients in place; return how many values it evaluated."""
@@ -200,18 +199,22 @@ class InputObjective(Counted, ABC):
         clean = checked_inputs(inputs, self.bounds)
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
         with inner_model(self._module, self.adversary, losses) as model:
-            samples = Samples(self, model, clean, targets, ids)
+            region = self._region(clean)
+            against = self._against(model, clean, targets)
+            y = self._started(clean, region, ids).requires_grad_()
+            samples = Samples(self, model, y, self._y_optimizer(y), region, clean, against)
             found = self.inner.maximize(samples, self.counters.outer_steps, self.counters)
             worst = samples.answer()
-        share = _checked_share(worst)
+        distances_sq = torch.as_tensor(tensors.squared_distance([worst], [clean], rowwise=True))
+        mean_distance_sq, grad_sq = distances_sq.mean().item(), found.grad_sq
+        share = _checked_share(len(worst), math.isfinite(mean_distance_sq))
         self._keep(ids, worst - clean, share)
-        distances_sq, grad_sq = _distances_sq(worst, clean), found.grad_sq
         return Perturbed(
             inputs=worst,
             targets=targets,
             clean=clean,
             perturbation=distances_sq.sqrt().mean().item(),
-            penalty=self._penalty(distances_sq.mean().item()),
+            penalty=self._price * mean_distance_sq,
             grad_sq_y=grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
             calls_y=self.counters.calls_y - before.calls_y,
             calls_value=self.counters.calls_value - before.calls_value,
@@ -328,16 +331,11 @@ class InputObjective(Counted, ABC):
         return losses.mean() if worst.share == 1.0 else worst.share * losses.mean()
 
 
-def _checked_share(y: Tensor) -> float:
-    """The share of this rank in the joint batch; raises on all ranks unless y is finite."""
-    mean_count = parallel.agree(float(len(y)) if all_finite(y) else math.nan)
+def _checked_share(num_samples: int, is_finite: bool) -> float:
+    """The share of this rank in the joint batch; raises on all ranks if y overflows on one."""
+    mean_count = parallel.agree(float(num_samples) if is_finite else math.nan)
     if math.isnan(mean_count):
         raise tensors.NonFiniteGradient(
             "the perturbed inputs overflow: lower the adversary's learning rate"
         )
-    return len(y) / mean_count
-
-
-def _distances_sq(y: Tensor, clean: Tensor) -> Tensor:
-    """The squared Euclidean distance of every sample from its clean input."""
-    return torch.as_tensor(tensors.squared_distance([y], [clean], rowwise=True))
+    return num_samples / mean_count
