@@ -1,6 +1,5 @@
 """GroupDRO against hand computation, closed forms, and the online method of Sagawa et al."""
 
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -100,21 +99,6 @@ def test_the_inner_maximum_is_the_closed_form(regularizer: Any, strength: float)
         assert info.inner_steps == 1  # the default's learning rate makes it one step
     distance = np.linalg.norm(expected - SHARES)
     np.testing.assert_allclose(info.perturbation, distance, atol=1e-7)
-
-
-@pytest.mark.parametrize("regularizer", ["kl", "chi2"])
-def test_any_optimizer_on_the_simplex_finds_it(regularizer: Any) -> None:
-    model, data = network(), batch()
-
-    def make(weights: Any) -> Any:
-        return Backtracking(weights, maximize=True, constraint=Simplex())
-
-    options: Any = {"stopping": FixedAccuracy(1e-6), "y_optimizer": make}
-    group = objective(model, regularizer=regularizer, strength=0.3, **options)
-    adjusted = group.group_losses(*data).detach().numpy()
-    group.step(torch.optim.SGD(model.parameters(), lr=0.0), *data)
-    expected = closed_form(adjusted, regularizer, 0.3)
-    np.testing.assert_allclose(group.weights.detach().numpy(), expected, atol=1e-5)
 
 
 def test_the_x_step_is_that_of_the_weighted_losses() -> None:
@@ -316,23 +300,6 @@ def test_the_adaptive_step_has_little_regret_in_any_unit(seed: int, unit: float)
     regret = losses.sum(0).max() - gained
     assert regret <= 2.0 * np.sqrt(np.log(num_groups) * spread_sq)
     assert regret < 0.2 * (losses.sum(0).max() - losses.mean(1).sum())
-
-
-def test_the_adaptive_step_goes_on_bit_for_bit_from_a_saved_state() -> None:
-    def play(weights: torch.Tensor, optimizer: ExponentiatedGradient, steps: range) -> None:
-        for t in steps:
-            weights.grad = torch.tensor([float(t % 3), 1.0, float(t % 2)])
-            optimizer.step()
-
-    weights = torch.full((3,), 1.0 / 3.0, requires_grad=True)
-    optimizer = ExponentiatedGradient([weights])
-    play(weights, optimizer, range(5))
-    copy = weights.detach().clone().requires_grad_()
-    other = ExponentiatedGradient([copy])
-    other.load_state_dict(deepcopy(optimizer.state_dict()))
-    play(weights, optimizer, range(5, 9))
-    play(copy, other, range(5, 9))
-    assert torch.equal(weights, copy)
 
 
 @pytest.mark.parametrize(
