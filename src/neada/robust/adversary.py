@@ -142,11 +142,7 @@ def inner_model(
             layer.dropout = 0.0
         for param in frozen:
             param.requires_grad_(False)
-        if adversary.batch_norm == "frozen" and adversary.fold:
-            with folded(model) as fast:
-                yield fast
-        else:
-            yield model
+        yield folded(model) if adversary.batch_norm == "frozen" and adversary.fold else model
     finally:
         for module in switched:
             module.training = True

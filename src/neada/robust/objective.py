@@ -74,9 +74,9 @@ class InputObjective(Counted, ABC):
         """What y maximizes, per sample."""
         return self._losses(model, y, against)
 
-    @abstractmethod
     def _region(self, clean: Tensor) -> Set | None:
         """Where y may be."""
+        return self.bounds
 
     @abstractmethod
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:

@@ -104,7 +104,8 @@ class Samples:
             measured = self._objective._gap(y, gradient, self._region)
         else:
             measured = tensors.squared_norm([self._region.gradient_mapping(y, gradient)], by_sample)
-        if isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
+        has_moved = self._values is not None
+        if has_moved and isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
             # A sample without any gain is done, whatever its gradient.
             measured = torch.where(self._optimizer.stalled & measured.isfinite(), 0.0, measured)
         return measured

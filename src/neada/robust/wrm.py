@@ -11,7 +11,6 @@ from neada.optim import SPG
 from neada.robust.adversary import Adversary
 from neada.robust.losses import Loss, Network
 from neada.robust.objective import Bounds, InputObjective
-from neada.sets import Set
 from neada.tensors import row_sums
 
 __all__ = ["WRM"]
@@ -88,9 +87,6 @@ class WRM(InputObjective):
 
     def _values(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
         return self._losses(model, y, against) - self.gamma * row_sums((y - clean).square())
-
-    def _region(self, clean: Tensor) -> Set | None:
-        return self.bounds
 
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         safeguard = self.adversary.samples_are_independent
