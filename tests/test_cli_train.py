@@ -81,6 +81,10 @@ def test_a_terminated_training_exits_130_and_resumes(
     assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--quiet"]) == 0
     assert (tmp_path / "run" / "result.json").exists()
     assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--gamma", "9"]) == 2
+    longer = ["train", "--out", str(tmp_path / "run"), "--resume", "--max-calls", "120", "--json"]
+    capsys.readouterr()
+    assert main(longer) == 0
+    assert json.loads(capsys.readouterr().out)["calls"] == 120
 
 
 def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
