@@ -336,8 +336,6 @@ def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"measure": "mean"}, "measure"),
-        ({"measure": "gap"}, "measure"),
         ({"batch_norm": "eval"}, "batch_norm"),
         ({"dropout": True}, "dropout"),
         ({"per_sample": "no"}, "per_sample"),

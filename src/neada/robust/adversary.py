@@ -49,10 +49,6 @@ class Adversary:
             update them; "batch" leaves the layers in their mode.
         dropout: "off" disables dropout layers in the inner loop; "on" leaves them in their mode.
         fold: Evaluate a frozen batch norm and the layer before it as one layer.
-        measure: What the rule is evaluated on: "sample" is the mean over the samples of their
-            squared gradients; "gap", for balls, is what a linear function could still gain in the
-            ball relative to what it can gain from the center. "auto" is "gap" for balls and
-            "sample" elsewhere.
 
     Example:
         >>> from neada.stopping import FixedSteps
@@ -68,7 +64,6 @@ class Adversary:
     batch_norm: Literal["frozen", "batch"] = "frozen"
     dropout: Literal["off", "on"] = "off"
     fold: bool = True
-    measure: Literal["auto", "sample", "gap"] = "auto"
 
     def __post_init__(self) -> None:
         if self.optimizer is not None and not callable(self.optimizer):
@@ -80,7 +75,6 @@ class Adversary:
         check_choice("per_sample", self.per_sample, (None, True, False))
         check_choice("batch_norm", self.batch_norm, ("frozen", "batch"))
         check_choice("dropout", self.dropout, ("off", "on"))
-        check_choice("measure", self.measure, ("auto", "sample", "gap"))
         rule = self.inner_loop().stopping
         if rule.needs_x_gradient:
             raise ValueError(

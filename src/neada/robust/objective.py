@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from neada.robust.losses import (
 )
 from neada.robust.records import Perturbed, RobustInfo
 from neada.robust.samples import Samples, check_y_optimizer
+from neada.scalars import Scalar
 from neada.sets import Box, Set
 
 __all__ = ["Bounds", "InputObjective"]
@@ -43,9 +44,6 @@ class InputObjective(Counted, ABC):
 
     _price = 0.0
     """What a unit of squared distance costs y."""
-    _gap: Callable[[Tensor, Tensor, Set], Tensor] | None = None
-    """What the rule is evaluated on per sample, from y, its gradient and its region, where it is
-    not the squared gradient mapping."""
     _first_step_fits: ClassVar[bool] = False
     """Whether the first step of the default optimizer is right where the loss is nearly linear."""
 
@@ -89,6 +87,10 @@ class InputObjective(Counted, ABC):
     def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
         """What `_values` compares with, computed once for a batch and its inner loop."""
         return targets
+
+    def _inaccuracy(self, y: Tensor, gradient: Tensor, region: Set, by_sample: bool) -> Scalar:
+        """What the rule is evaluated on: by default the squared gradient mapping."""
+        return tensors.squared_norm([region.gradient_mapping(y, gradient)], by_sample)
 
     def _start(self, clean: Tensor, region: Set | None) -> Tensor:
         """Where y starts, unless perturbations are kept."""

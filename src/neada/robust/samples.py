@@ -100,10 +100,8 @@ class Samples:
         measured: Scalar
         if self._region is None or not math.isfinite(gradient.sum(dtype=wide).item()):
             measured = tensors.squared_norm([gradient], by_sample)
-        elif self._objective._gap is not None:
-            measured = self._objective._gap(y, gradient, self._region)
         else:
-            measured = tensors.squared_norm([self._region.gradient_mapping(y, gradient)], by_sample)
+            measured = self._objective._inaccuracy(y, gradient, self._region, by_sample)
         has_moved = self._values is not None
         if has_moved and isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
             # A sample without any gain is done, whatever its gradient.

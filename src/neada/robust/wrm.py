@@ -77,10 +77,8 @@ class WRM(InputObjective):
     ) -> None:
         check_number("gamma", gamma)
         super().__init__(model, loss, adversary, bounds)
-        if adversary.measure == "gap" or adversary.start == "random":
-            raise ValueError(
-                "measure='gap' and start='random' require a ball: use AdversarialTraining"
-            )
+        if adversary.start == "random":
+            raise ValueError("start='random' requires a ball: use AdversarialTraining")
         self.gamma = self._price = gamma
 
     _first_step_fits = True  # to the maximum of a linear loss minus the price
