@@ -65,6 +65,7 @@ class InputObjective(Counted, ABC):
         self._sample_loss = unreduced(loss)
         self._kept: Tensor | None = None  # perturbations by sample id
         self._x_optimizer: Optimizer | None = None  # the one that has been checked
+        self._is_sharded = False  # the model, as of that optimizer's first step
 
     # What the objectives differ in.
 
@@ -141,48 +142,6 @@ class InputObjective(Counted, ABC):
             inner_steps=worst.inner_steps,
             stop_reason=worst.stop_reason,
         )
-
-    def _x_gradient(self, x_optimizer: Optimizer, worst: Perturbed) -> tuple[float, float]:
-        """Put the model's gradient in `.grad`; return the loss and the squared norm, both finite.
-
-        The loss is the mean over all ranks.
-        """
-        loss = self.loss(worst, advance=False)
-        mean = parallel.agree(loss.item() / worst.share, weight=len(worst.inputs))
-        params = [p for group in x_optimizer.param_groups for p in group["params"]]
-        params = [p for p in params if p.requires_grad]
-        x_optimizer.zero_grad()
-        backward(loss, params, self.grad_scaler, sharded=self._is_sharded)
-        if self._module is self.model:  # no wrapper has averaged the gradients
-            parallel.average_gradients_(params)
-        if not math.isfinite(mean):
-            raise tensors.NonFiniteGradient(
-                f"the loss is {mean}: lower the learning rate or check the data"
-            )
-        grads = [p.grad for p in params if p.grad is not None]
-        norm = parallel.squared_norm_of_shards if self._is_sharded else tensors.squared_norm
-        norm_sq = float(norm(grads))
-        if not math.isfinite(norm_sq):
-            tensors.raise_non_finite(grads)
-        return mean, norm_sq
-
-    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: float) -> int:
-        """Take one step with the gradients in place; return how many values it evaluated."""
-        if not isinstance(x_optimizer, PlayerOptimizer):
-            x_optimizer.step()
-            tensors.drop_cached_casts()
-            return 0
-        before = self.counters.calls_value
-
-        def trial_loss() -> Tensor:
-            self.counters.check_budget()
-            self.counters.calls_value += 1
-            loss = self._batch_loss(worst)
-            parallel.average_([loss])
-            return loss
-
-        x_optimizer.step(trial_loss, value=loss)
-        return self.counters.calls_value - before
 
     @torch.inference_mode(False)
     def perturb(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Perturbed:
@@ -270,6 +229,56 @@ class InputObjective(Counted, ABC):
                 self.generator = torch.Generator()
             self.generator.set_state(state_dict["generator"])
 
+    # The model's part of a step.
+
+    def _batch_loss(self, worst: Perturbed) -> Tensor:
+        """The mean loss, scaled so that the mean over the ranks is that of the joint batch."""
+        tensors.drop_cached_casts()
+        losses = self._x_losses(self.model, worst.inputs, worst.clean, worst.targets)
+        return losses.mean() if worst.share == 1.0 else worst.share * losses.mean()
+
+    def _x_gradient(self, x_optimizer: Optimizer, worst: Perturbed) -> tuple[float, float]:
+        """Put the model's gradient in `.grad`; return the loss and the squared norm, both finite.
+
+        The loss is the mean over all ranks.
+        """
+        loss = self.loss(worst, advance=False)
+        mean = parallel.agree(loss.item() / worst.share, weight=len(worst.inputs))
+        params = [p for group in x_optimizer.param_groups for p in group["params"]]
+        params = [p for p in params if p.requires_grad]
+        x_optimizer.zero_grad()
+        backward(loss, params, self.grad_scaler, sharded=self._is_sharded)
+        if self._module is self.model:  # no wrapper has averaged the gradients
+            parallel.average_gradients_(params)
+        if not math.isfinite(mean):
+            raise tensors.NonFiniteGradient(
+                f"the loss is {mean}: lower the learning rate or check the data"
+            )
+        grads = [p.grad for p in params if p.grad is not None]
+        norm = parallel.squared_norm_of_shards if self._is_sharded else tensors.squared_norm
+        norm_sq = float(norm(grads))
+        if not math.isfinite(norm_sq):
+            tensors.raise_non_finite(grads)
+        return mean, norm_sq
+
+    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: float) -> int:
+        """Take one step with the gradients in place; return how many values it evaluated."""
+        if not isinstance(x_optimizer, PlayerOptimizer):
+            x_optimizer.step()
+            tensors.drop_cached_casts()
+            return 0
+        before = self.counters.calls_value
+
+        def trial_loss() -> Tensor:
+            self.counters.check_budget()
+            self.counters.calls_value += 1
+            loss = self._batch_loss(worst)
+            parallel.average_([loss])
+            return loss
+
+        x_optimizer.step(trial_loss, value=loss)
+        return self.counters.calls_value - before
+
     # The inner problem of a batch.
 
     def _y_optimizer(self, y: Tensor) -> Optimizer:
@@ -325,12 +334,6 @@ class InputObjective(Counted, ABC):
             new = self._kept.new_zeros((missing, *like.shape[1:]))
             self._kept = torch.cat([self._kept, new])
         return self._kept
-
-    def _batch_loss(self, worst: Perturbed) -> Tensor:
-        """The mean loss, scaled so that the mean over the ranks is that of the joint batch."""
-        tensors.drop_cached_casts()
-        losses = self._x_losses(self.model, worst.inputs, worst.clean, worst.targets)
-        return losses.mean() if worst.share == 1.0 else worst.share * losses.mean()
 
 
 def _checked_share(num_samples: int, is_finite: bool) -> float:
