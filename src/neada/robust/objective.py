@@ -42,8 +42,8 @@ class InputObjective(Counted, ABC):
     loss that x minimizes (`_x_losses`).
     """
 
-    _price = 0.0
-    """What a unit of squared distance costs y."""
+    gamma: float = 0.0
+    """The price of a unit of squared distance."""
     _first_step_fits: ClassVar[bool] = False
     """Whether the first step of the default optimizer is right where the loss is nearly linear."""
 
@@ -175,7 +175,7 @@ class InputObjective(Counted, ABC):
             targets=targets,
             clean=clean,
             perturbation=distances_sq.sqrt().mean().item(),
-            penalty=self._price * mean_distance_sq,
+            penalty=self.gamma * mean_distance_sq,
             grad_sq_y=grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
             calls_y=self.counters.calls_y - before.calls_y,
             calls_value=self.counters.calls_value - before.calls_value,

@@ -79,7 +79,7 @@ class WRM(InputObjective):
         super().__init__(model, loss, adversary, bounds)
         if adversary.start == "random":
             raise ValueError("start='random' requires a ball: use AdversarialTraining")
-        self.gamma = self._price = gamma
+        self.gamma = gamma
 
     _first_step_fits = True  # to the maximum of a linear loss minus the price
 
