@@ -274,8 +274,8 @@ def test_an_adversary_never_ends_at_a_point_worse_than_it_has_seen(
         return nn.functional.cross_entropy(outputs, labels, reduction="none")
 
     class Watched(WRM):
-        def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
-            values = super()._values(y, losses, clean)
+        def _values(self, *at: Any) -> Tensor:
+            values = super()._values(*at)
             seen.append(values.detach())
             return values
 

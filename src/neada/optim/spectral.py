@@ -160,7 +160,7 @@ class SPG(PlayerOptimizer):
         return not self.keeps_best  # such a point may be the best, or worse than the best
 
     def _numbers(self, active: Active) -> dict[str, Any]:
-        if "started" in self._saved_numbers() or not self._has_set(active):
+        if not self._has_set(active) or "started" in self._saved_numbers():
             return super()._numbers(active)
         given = tensors.clone(active.params)
         numbers = super()._numbers(active)

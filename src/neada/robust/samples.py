@@ -13,7 +13,8 @@ from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import constrain, constraints
 from neada.optim.spectral import SPG
 from neada.robust.losses import Network, take_rows
-from neada.scalars import Flag, Scalar, all_finite
+from neada.scalars import Flag, Scalar
+from neada.sets import Set
 from neada.steppers.composed import check_ascends
 
 if TYPE_CHECKING:
@@ -28,30 +29,32 @@ class Samples:
     Args:
         objective: The value of each sample, its region, and the adversary.
         model: The network as the inner loop evaluates it.
+        y: Where the samples start; it requires a gradient.
+        optimizer: What moves y.
+        region: Where y may be.
         clean: The clean inputs.
-        targets: What the loss compares with.
-        ids: The ids of the samples whose perturbations are kept.
+        against: What the value compares with.
     """
 
     def __init__(
         self,
         objective: "InputObjective",
         model: Network,
+        y: Tensor,
+        optimizer: Optimizer,
+        region: Set | None,
         clean: Tensor,
-        targets: Any,
-        ids: Tensor | None,
+        against: Any,
     ) -> None:
         adversary = objective.adversary
         self._objective, self._model, self._counters = objective, model, objective.counters
+        self._y, self._optimizer, self._region = y, optimizer, region
+        self._clean, self._against = clean, against
         self._per_sample = adversary.stops_per_sample
         is_default = adversary.optimizer is None
         self.trusts_first_step = objective._first_step_fits and is_default and self._per_sample
-        self._clean, self._region = clean, objective._region(clean)
-        self._against = objective._against(model, clean, targets)
-        self._y = objective._started(clean, self._region, ids).requires_grad_()
-        self._optimizer = objective._y_optimizer(self._y)
-        self._rowwise = self._optimizer.param_groups[0].get("rowwise", False)
-        self._keeps_best = isinstance(self._optimizer, SPG) and self._optimizer.keeps_best
+        self._rowwise = optimizer.param_groups[0].get("rowwise", False)
+        self._keeps_best = isinstance(optimizer, SPG) and optimizer.keeps_best
         self._num_samples = len(clean)
         self._values: Tensor | None = None  # at the last evaluation
         self._moved = True  # since the last evaluation
@@ -73,10 +76,10 @@ class Samples:
             backward(values.sum(), [self._y], self._objective.grad_scaler)
         self._counters.count("y", len(self._y))
         measured = self._measured()
-        self._finite = all_finite(measured)
         # From a value that is NaN or Inf, SPG returns to its best point, if it has one.
-        if self._values is None or not self._keeps_best:
-            self._finite &= all_finite(values.detach())
+        can_go_back = self._keeps_best and self._values is not None
+        checked = measured if can_go_back else measured + values.detach().double()
+        self._finite = math.isfinite(torch.as_tensor(checked).sum().item())
         self._values, self._moved = values.detach(), False
         if not self._per_sample:
             return self._joint(measured.sum().item() if isinstance(measured, Tensor) else measured)
@@ -97,11 +100,10 @@ class Samples:
         measured: Scalar
         if self._region is None or not math.isfinite(gradient.sum(dtype=wide).item()):
             measured = tensors.squared_norm([gradient], by_sample)
-        elif self._objective._gap is not None:
-            measured = self._objective._gap(y, gradient, self._region)
         else:
-            measured = tensors.squared_norm([self._region.gradient_mapping(y, gradient)], by_sample)
-        if isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
+            measured = self._objective._inaccuracy(y, gradient, self._region, by_sample)
+        has_moved = self._values is not None
+        if has_moved and isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
             # A sample without any gain is done, whatever its gradient.
             measured = torch.where(self._optimizer.stalled & measured.isfinite(), 0.0, measured)
         return measured
@@ -136,8 +138,7 @@ class Samples:
 
     def _evaluated(self) -> Tensor:
         tensors.drop_cached_casts()
-        losses = self._objective._y_losses(self._model, self._y, self._against)
-        return self._objective._values(self._y, losses, self._clean)
+        return self._objective._values(self._model, self._y, self._clean, self._against)
 
     def _values_only(self) -> Tensor:
         self._counters.check_budget()

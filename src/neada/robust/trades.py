@@ -94,7 +94,7 @@ class TRADES(BallObjective):
         losses = sample_losses(self._sample_loss(outputs, targets), len(clean))
         return losses + self.beta * _divergences(_log_probabilities(outputs), model(y))
 
-    def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
+    def _values(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
         return self.beta * _divergences(against, model(y))
 
     def _against(self, model: Network, clean: Tensor, targets: Any) -> Tensor:
