@@ -110,7 +110,7 @@ class SPG(PlayerOptimizer):
 
         Args:
             value: The objective at the current point, one per row if there are rows; it is then
-                compared too. Otherwise only points are whose value was passed to a step.
+                compared too. Otherwise only points whose value was passed to `step` are considered.
         """
         if not self.keeps_best:
             raise RuntimeError("SPG without a safeguard knows no best point")

@@ -69,9 +69,9 @@ class InputObjective(Counted, ABC):
 
     # What the objectives differ in.
 
-    def _values(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
+    def _values(self, model: Network, y: Tensor, clean: Tensor, reference: Any) -> Tensor:
         """What y maximizes, per sample."""
-        return self._losses(model, y, against)
+        return self._losses(model, y, reference)
 
     def _region(self, clean: Tensor) -> Set | None:
         """Where y may be."""
@@ -85,7 +85,7 @@ class InputObjective(Counted, ABC):
         """What the model minimizes, per sample."""
         return self._losses(model, y, targets)
 
-    def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
+    def _reference(self, model: Network, clean: Tensor, targets: Any) -> Any:
         """What `_values` compares with, computed once for a batch and its inner loop."""
         return targets
 
@@ -161,9 +161,9 @@ class InputObjective(Counted, ABC):
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
         with inner_model(self._module, self.adversary, losses) as model:
             region = self._region(clean)
-            against = self._against(model, clean, targets)
+            reference = self._reference(model, clean, targets)
             y = self._started(clean, region, ids).requires_grad_()
-            samples = Samples(self, model, y, self._y_optimizer(y), region, clean, against)
+            samples = Samples(self, model, y, self._y_optimizer(y), region, clean, reference)
             found = self.inner.maximize(samples, self.counters.outer_steps, self.counters)
             worst = samples.answer()
         distances_sq = torch.as_tensor(tensors.squared_distance([worst], [clean], rowwise=True))
@@ -308,7 +308,7 @@ class InputObjective(Counted, ABC):
         return start if region is None else region.project_(start)
 
     def _keep(self, ids: Tensor | None, delta: Tensor, share: float) -> None:
-        """Keep perturbations by id, those of all ranks on every rank."""
+        """Keep perturbations by id; every rank keeps those of all ranks."""
         if ids is None:
             return
         if share != 1.0:

@@ -14,6 +14,8 @@ __all__ = ["Perturbed", "RobustInfo"]
 class RobustInfo:
     """Loss, norms and counts of one step of robust training.
 
+    The loss is the mean over all ranks; the other numbers are those of this rank.
+
     Attributes:
         loss: The mean loss of the batch at the worst y found.
         value: The same with the penalty or regularizer: what y maximizes.

@@ -83,8 +83,8 @@ class WRM(InputObjective):
 
     _first_step_fits = True  # to the maximum of a linear loss minus the price
 
-    def _values(self, model: Network, y: Tensor, clean: Tensor, against: Any) -> Tensor:
-        return self._losses(model, y, against) - self.gamma * row_sums((y - clean).square())
+    def _values(self, model: Network, y: Tensor, clean: Tensor, reference: Any) -> Tensor:
+        return self._losses(model, y, reference) - self.gamma * row_sums((y - clean).square())
 
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         safeguard = self.adversary.samples_are_independent

@@ -128,7 +128,7 @@ class Stepper(Counted, ABC):
         first = self._players["x"][0]
         num_rows = len(first) if rowwise else 0
         self.row_calls = torch.zeros(num_rows, dtype=torch.int64, device=first.device)
-        self._paying = torch.ones(num_rows, dtype=torch.bool, device=first.device)
+        self._counted_rows = torch.ones(num_rows, dtype=torch.bool, device=first.device)
 
     def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
         """Take one step of the algorithm.
@@ -198,7 +198,7 @@ class Stepper(Counted, ABC):
             rows: One flag per row; None for no row.
         """
         self._frozen = rows
-        self._paying = torch.ones_like(self._paying) if rows is None else ~rows
+        self._counted_rows = torch.ones_like(self._counted_rows) if rows is None else ~rows
 
     def state_dict(self) -> dict[str, Any]:
         """The complete state; resuming from it is bit for bit."""
@@ -261,7 +261,7 @@ class Stepper(Counted, ABC):
         counters.samples_x += self._batch_size * ("x" in players)
         counters.samples_y += self._batch_size * ("y" in players)
         if self.rowwise:
-            self.row_calls += len(players) * self._paying
+            self.row_calls += len(players) * self._counted_rows
 
     def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
         """Evaluate f, and leave the gradient of one player in `.grad`."""

@@ -79,7 +79,7 @@ class NeAda(ComposedStepper):
             check_number("x_samples", x_samples, above=1, strict=False, whole=True)
         check_flags(deterministic=deterministic)
         self.inner = InnerLoop(stopping, inner, _MAX_INNER_STEPS)
-        self.inner.check_keep(y_optimizer)
+        self.inner.resolve_keep(y_optimizer)
         self.max_inner_steps = self.inner.max_steps
         self.x_samples = x_samples
         self.deterministic = deterministic
@@ -104,7 +104,7 @@ class NeAda(ComposedStepper):
             found = self.inner.maximize(game, t, self.counters, self._frozen)
         finally:
             if self.rowwise:
-                self.freeze(self._frozen)  # calls are counted again for rows that were done early
+                self.freeze(self._frozen)  # resumes counting for rows that were done early
         self.at_cap = found.at_cap
         if go_to_average(self.y_optimizer):
             game.graph = None  # it belongs to the last iterate, not to the average
@@ -167,9 +167,9 @@ class _Game:
         self.graph = None
         self.stepper._move("y", self.closure, self._at_y, self._done)
 
-    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
+    def retire(self, done: Flag, *, unevaluated: bool = False) -> bool:
         if isinstance(done, Tensor):
             self._done = done
-            self.stepper._paying = ~done
+            self.stepper._counted_rows = ~done
             return bool(done.all())
         return done  # the same on all ranks, because gradients are averaged
