@@ -320,7 +320,7 @@ class PlayerOptimizer(Optimizer):
             tensors.raise_non_finite(gradients, rows=negate(in_range))
         return norm_sq if self.uses_gradient_norm else math.nan
 
-    def _numbers(self, active: Active) -> dict[str, Any]:
+    def _started_numbers(self, active: Active) -> dict[str, Any]:
         """The numbers of the method; before the first step the start is projected on the set."""
         numbers = self._saved_numbers()
         if "started" not in numbers:
@@ -334,7 +334,7 @@ class PlayerOptimizer(Optimizer):
         return numbers
 
     def _move(self, active: Active, objective: Objective) -> None:
-        numbers = self._numbers(active)
+        numbers = self._started_numbers(active)
         moving: Flag = active.norm_sq > 0.0 if self._rests_at_zero_gradient() else True
         if self._frozen_rows is not None:
             moving = moving & ~self._frozen_rows

@@ -13,7 +13,7 @@ from neada.checks import check_choice, check_number, check_origin
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constraints
+from neada.optim.constrain import installed_sets
 from neada.optim.mirror import ExponentiatedGradient
 from neada.robust.losses import (
     Loss,
@@ -147,7 +147,7 @@ class GroupDRO(Counted):
         self._last_losses = torch.full_like(counts, torch.nan)
         make = self._default_optimizer if y_optimizer is None else y_optimizer
         self.y_optimizer = make([self.weights])
-        if not all(isinstance(member, Simplex) for member in constraints(self.y_optimizer)):
+        if not all(isinstance(member, Simplex) for member in installed_sets(self.y_optimizer)):
             raise ValueError(
                 "the weights live on the simplex: give the y optimizer constraint=Simplex(), or "
                 "neada.constrain it"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
-from neada.optim.constrain import constraints
+from neada.optim.constrain import installed_sets
 from neada.sets import Box
 from neada.steppers.composed import check_descends
 
@@ -133,7 +133,7 @@ def check_x_optimizer(x_optimizer: Optimizer, owners: Sequence[object]) -> None:
     It also applies sets in the groups of torch's own optimizers.
     """
     check_descends(x_optimizer)
-    constraints(x_optimizer)
+    installed_sets(x_optimizer)
     given = [p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad]
     modules = [owner for owner in owners if isinstance(owner, nn.Module)]
     owned = {id(p) for module in modules for p in module.parameters()}

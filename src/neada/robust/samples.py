@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 from neada import parallel, tensors
 from neada.inner import backward
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constrain, constraints
+from neada.optim.constrain import constrain, installed_sets
 from neada.optim.spectral import SPG
 from neada.robust.losses import Network, take_rows
 from neada.scalars import Flag, Scalar
@@ -234,7 +234,7 @@ def check_y_optimizer(optimizer: object, y: Tensor, per_sample: bool) -> None:
     params = [p for group in optimizer.param_groups for p in group["params"]]
     if len(params) != 1 or params[0] is not y:
         raise ValueError("the adversary's optimizer must move the tensor it is given and no other")
-    if any(constraint is not None for constraint in constraints(optimizer)):
+    if any(constraint is not None for constraint in installed_sets(optimizer)):
         raise ValueError(
             "the adversary's optimizer has a set: pass the valid range as bounds=(low, high) to "
             "the objective instead, or use AdversarialTraining"

@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 from neada import parallel, tensors
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constraints
+from neada.optim.constrain import installed_sets
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
 
@@ -19,7 +19,7 @@ __all__ = ["ComposedStepper", "check_ascends", "check_descends", "groups_of"]
 
 def groups_of(optimizer: Optimizer) -> list[tuple[Sequence[Tensor], Set | None]]:
     """The parameter groups of an optimizer, each with its set."""
-    sets = constraints(optimizer)
+    sets = installed_sets(optimizer)
     return [
         (group["params"], constraint)
         for group, constraint in zip(optimizer.param_groups, sets, strict=True)
