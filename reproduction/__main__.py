@@ -15,8 +15,6 @@ from reproduction import report
 from reproduction.experiment import EXPERIMENTS, SCALE_WORDS, SCALES, make
 from reproduction.runner import Outcome, reproduce
 
-__all__ = ["main"]
-
 _LOG_SECONDS = 30.0
 _LAYOUT = "{desc:22} {percentage:3.0f}%|{bar}| {elapsed} < {remaining}"
 

@@ -10,10 +10,11 @@ rate) or without any rate are constant along what they do not have. At `standard
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import neada
@@ -21,14 +22,6 @@ from neada import problems
 from neada.runs import RunFolder
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    *("KNOWN", "METHODS", "PAPER", "TITLE", "WHERE", "Config", "Rules"),
-    *("calls_to_arrive", "claims", "configs", "figure", "run"),
-]
 
 TITLE = "Which share of all learning rates works"
 WHERE = "neada"
@@ -309,7 +302,7 @@ def _listed(shares: dict[str, float], methods: Sequence[str]) -> str:
     return ", ".join(f"{m} {100 * shares[m]:.1f} %" for m in methods if m in shares)
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """One map for each of eight methods, the best first."""
     maps = []
     drawn = [record for record in records if record.config.method in _DRAWN]

@@ -8,10 +8,11 @@ the mean, over the outer steps so far, of the squared x gradient plus the square
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada.inner import InnerOptions
@@ -22,11 +23,6 @@ from neada.stopping import GradientMapping
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
 from reproduction.rates import rate_panel, slope
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "The condition number and v_0 in the cost of an accuracy"
 WHERE = "Theorem 2"
@@ -160,7 +156,7 @@ def _exponent(name: str, words: str, sweeps: dict[str, tuple[Array, Array]], lim
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure | None":
+def figure(records: Sequence[Record]) -> Figure | None:
     """Outer steps and calls over kappa, and outer steps over v_0."""
     laws: list[tuple[str, str, str, str, Callable[[Array], Array]]] = [
         ("kappa", "outer_steps", "outer steps grow like kappa²", "kappa²", np.square),

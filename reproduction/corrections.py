@@ -21,8 +21,6 @@ from neada.steppers import NeAda, Simultaneous
 from neada.stopping import FixedSteps, GradientMapping, InnerSteps, StoppingRule
 from reproduction.experiment import Array, Relation
 
-__all__ = ["CORRECTIONS", "Check", "Correction"]
-
 
 @dataclass(frozen=True)
 class Check:

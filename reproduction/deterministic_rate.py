@@ -11,10 +11,11 @@ exponent 2. Values that a line search asks for are calls too.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
@@ -35,11 +36,6 @@ from reproduction.rates import (
     rate_panel,
     tail_game,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Gradient calls for an accuracy, without noise"
 WHERE = "Theorem 2"
@@ -308,7 +304,7 @@ def _slug(name: str) -> str:
     return name.partition(" (")[0].lower().replace(" ", "-").replace("/", "-")
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """Errors against calls: the solvers on every game, then the learning rates."""
     panels = []
     for problem in _PROBLEMS:

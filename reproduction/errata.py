@@ -7,19 +7,15 @@ Three kinds are listed separately: errors, typos and notation, and remarks, whic
 import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from neada.plots import add_note, label_axes, new_figure, numbered_style, shared_legend
 from neada.runs import RunFolder
 from reproduction.corrections import CORRECTIONS, Correction
 from reproduction.experiment import Claim, Progress, Record, Scale, Seeds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Corrections: errors, typos and remarks"
 WHERE = "Lemma 1, Theorems 1 to 4, Algorithms 2 and 3"
@@ -105,7 +101,7 @@ _ROLES: dict[str, dict[str, Any]] = {
 }
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """One panel with its letter for each correction that has lines."""
     drawn = [record for record in records if any("line" in row for row in record.rows)]
     figure, axes = new_figure(len(drawn), 3, (3.4, 2.5))

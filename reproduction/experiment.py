@@ -14,40 +14,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from neada.runs import RunFolder, encode
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "EXPERIMENTS",
-    "RESULTS",
-    "SCALES",
-    "SCALE_WORDS",
-    "SUBJECTS",
-    "Array",
-    "Claim",
-    "Experiment",
-    "ExperimentConfig",
-    "Progress",
-    "Record",
-    "Relation",
-    "Result",
-    "Scale",
-    "Seeds",
-    "Subject",
-    "chosen_seeds",
-    "configs",
-    "if_complete",
-    "make",
-    "read_record",
-    "run_folder",
-]
 
 EXPERIMENTS = (
     "quadratic",
@@ -260,7 +233,7 @@ class Experiment(Protocol):
     def claims(self, records: Sequence[Record]) -> list[Claim]:
         """Check what the runs show; a claim whose runs are missing has `measured=None`."""
 
-    def figure(self, records: Sequence[Record]) -> "Figure | None":
+    def figure(self, records: Sequence[Record]) -> Figure | None:
         """Draw what the runs show; None if they are too few for a figure."""
 
 

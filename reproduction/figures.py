@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from neada.plots import (
@@ -18,21 +20,6 @@ from neada.plots import (
     shared_legend,
 )
 from neada.runs import atomic_write
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "Curve",
-    "HeatMap",
-    "Panel",
-    "curves_figure",
-    "heat_maps_figure",
-    "method_style",
-    "method_styles",
-    "save",
-]
 
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (7, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 # The color and the marker of each method. Without NeAda's inner loop the color is a lighter one of
@@ -145,7 +132,7 @@ def _method_of(label: str) -> str | None:
     return max(found, key=len, default=None)
 
 
-def save(figure: "Figure", folder: Path, name: str = "figure") -> tuple[Path, Path]:
+def save(figure: Figure, folder: Path, name: str = "figure") -> tuple[Path, Path]:
     """Write a figure as PNG and SVG; returns both paths."""
     paths = folder / f"{name}.png", folder / f"{name}.svg"
     with atomic_write(paths[0]) as file:
@@ -224,7 +211,7 @@ def curves_figure(
     same_y: bool = False,
     over: str = "seeds",
     note: str = "",
-) -> "Figure":
+) -> Figure:
     """One panel beside the other: the mean over seeds, and their middle 80 % as a band.
 
     On a logarithmic axis the mean is geometric, and an exact zero is drawn at 1e-17. Words below
@@ -289,7 +276,7 @@ def curves_figure(
     return figure
 
 
-def _set_scales(axes: "Axes", x_scale: Scale, y_scale: Scale, largest: float) -> None:
+def _set_scales(axes: Axes, x_scale: Scale, y_scale: Scale, largest: float) -> None:
     axes.set_xscale(x_scale)
     axes.set_yscale(y_scale)
     if y_scale == "log" and axes.get_ylim()[1] > 2 * largest:
@@ -333,7 +320,7 @@ def _is_dots(style: Mapping[str, Any] | None) -> bool:
 
 
 def _draw(
-    axes: "Axes",
+    axes: Axes,
     curve: Curve,
     style: Mapping[str, Any],
     y_scale: Scale,
@@ -400,7 +387,7 @@ def heat_maps_figure(
     ticks: Sequence[tuple[float, str]] = (),
     panel_size: tuple[float, float] = (3.3, 2.9),
     note: str = "",
-) -> "Figure":
+) -> Figure:
     """Maps with one scale of colors, light to dark, which also reads in grey.
 
     Args:

@@ -9,10 +9,11 @@ Student's t of 1.5 degrees, whose variance is infinite, as a control that the cl
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada import plots
@@ -31,11 +32,6 @@ from reproduction.experiment import (
     Seeds,
     chosen_seeds,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "With high probability: the spread over seeds"
 WHERE = "Theorem 5"
@@ -276,7 +272,7 @@ def _num_seeds(record: Record | None) -> int:
     return 0 if record is None else len(record.config.seeds)
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """Quantiles with bootstrap bands under both kinds of noise, and the excess of both."""
     figure, axes = plots.new_figure(len(records) + 1, 3)
     logs = -np.log(_DELTAS)

@@ -9,10 +9,11 @@ methods have lr_y = 0.2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada.optim import AdaptiveSGD
@@ -21,11 +22,6 @@ from neada.steppers import Simultaneous
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
 from reproduction.play import FAMILIES, Family
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Up to which ratio of learning rates methods without nesting fail"
 WHERE = "Lemma 1"
@@ -246,7 +242,7 @@ def _largest_error(record: Record) -> float:
     return float(np.abs(error).max())
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """How far the gradient has come, with both lines of the lemma."""
     maps = []
     for record in records:

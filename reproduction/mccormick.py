@@ -8,10 +8,11 @@ twice: with all seeds at the paper's start, and with a random start for every se
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada import problems
@@ -20,11 +21,6 @@ from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
 from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, chosen_seeds
 from reproduction.play import METHODS, Rows, curves, end_level, play, write_curves
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "McCormick's function with noise"
 WHERE = "Figure 2"
@@ -206,7 +202,7 @@ def _claim(record: Record | None, start: Start, name: str, ratio: float, times: 
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """One panel per ratio: curves from the paper's start, then where every random start ended."""
     records = [record for record in records if not record.config.is_longer]
     panels = [

@@ -14,9 +14,10 @@ on scikit-learn's 8x8 digits, which are not MNIST.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
+from matplotlib.figure import Figure
 
 from neada import data, models
 from neada.runs import RunFolder
@@ -47,11 +48,6 @@ from reproduction.robust_training import (
     train_released,
     training,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Robust training on images: MNIST, and 8x8 digits at scale quick"
 WHERE = "Figure 4"
@@ -278,7 +274,7 @@ def _beside(first: Runs, second: Runs, eps: float) -> str:
     return f"{own[0]:.1f} % against {own[1]:.1f} %{beside}{divergences(first, second)}"
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """A panel per eps and one for the training loss; rates by dashes, methods by color."""
     lines = {
         f"{name}, {rate}": by_seed(records, method=method, lr_y=lr_y)

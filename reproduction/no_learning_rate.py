@@ -15,9 +15,10 @@ with one seed there is none, and it is about the number itself.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from neada.runs import RunFolder
 from neada.training import TrainConfig
@@ -31,11 +32,6 @@ from reproduction.robust_training import (
     sample_note,
     train_into,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Robust training over learning rates: who needs which"
 WHERE = "neada"
@@ -298,7 +294,7 @@ def _lower_end(values: Array) -> float | None:
     return round(float(values.mean() - quantile * values.std(ddof=1) / math.sqrt(count)), 9)
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """A panel per method, a line per lr_y, and the default in each of them."""
     grid = _Grid(records)
     panels = [

@@ -20,18 +20,6 @@ from neada.steppers import NeAda, Simultaneous, Stepper
 from neada.stopping import StoppingRule
 from reproduction.experiment import Array, Progress, Record
 
-__all__ = [
-    "FAMILIES",
-    "METHODS",
-    "Family",
-    "Rows",
-    "TorchRows",
-    "curves",
-    "end_level",
-    "play",
-    "write_curves",
-]
-
 Family = Literal["adam", "amsgrad", "adagrad", "gda"]
 FAMILIES: dict[Family, str] = {
     "adam": "Adam",

@@ -7,10 +7,11 @@ both evaluated at the current y.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from neada import problems
 from neada.runs import RunFolder
@@ -18,11 +19,6 @@ from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
 from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, if_complete
 from reproduction.play import FAMILIES, METHODS, Rows, curves, end_level, play, write_curves
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "A quadratic: who needs the right ratio of learning rates"
 WHERE = "Figure 1, Lemma 1"
@@ -209,7 +205,7 @@ def _listed(levels: Sequence[float | None]) -> str:
     return ", ".join(shown)
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """One panel per ratio; a second row for the other stopping rule."""
     panels = [
         figures.Panel(

@@ -2,31 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from neada.problems import Problem
 from reproduction import figures
 from reproduction.experiment import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "MODULUS",
-    "SMOOTHNESS",
-    "complexity_exponent",
-    "marks",
-    "rate_figure",
-    "rate_panel",
-    "slope",
-    "tail_game",
-    "theorem_1_bound",
-]
 
 MODULUS, SMOOTHNESS = 1.0, 10.0
 _TAIL = 0.1
@@ -197,7 +182,7 @@ def rate_panel(
 
 def rate_figure(
     panels: Sequence[figures.Panel], num_columns: int, x_label: str, note: str = ""
-) -> "Figure":
+) -> Figure:
     """Logarithmic panels with a legend below each, and a note."""
     slope = "the dotted line has the slope of the theory; its height is free"
     return figures.curves_figure(

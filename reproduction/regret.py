@@ -8,10 +8,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from neada.optim import GeneralizedAdaGrad
@@ -29,23 +29,6 @@ from reproduction.experiment import (
     chosen_seeds,
     if_complete,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "PAPER",
-    "TITLE",
-    "WHERE",
-    "Config",
-    "Learners",
-    "claims",
-    "configs",
-    "figure",
-    "play",
-    "proven_bound",
-    "run",
-]
 
 TITLE = "Regret of Generalized AdaGrad"
 WHERE = "Theorem 4"
@@ -333,7 +316,7 @@ def _small_rate_claim(one: _Regret | None, share: float) -> Claim:
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """Regret against rounds: the exponents, and alpha = 1 with every learning rate."""
     slow = {r.config.alpha: _Regret(r, _USUAL) for r in records if r.config.alpha < 1.0}
     ones = [r for r in records if r.config.alpha == 1.0]

@@ -16,8 +16,6 @@ from reproduction import figures
 from reproduction.experiment import RESULTS, SCALE_WORDS, SUBJECTS, Claim, Experiment, Record
 from reproduction.runner import last_request
 
-__all__ = ["Run", "Section", "as_data", "collect", "page", "result_table", "tally", "write"]
-
 Tally = dict[str, dict[str, int]]
 
 

@@ -5,10 +5,11 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from scipy.special import stdtrit
 from torch import nn
 
@@ -19,36 +20,6 @@ from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, 
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Progress, Record, Relation
 from reproduction.released import ReleasedTraining
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "METHODS",
-    "Lines",
-    "Method",
-    "Runs",
-    "about_mean",
-    "by_seed",
-    "differences",
-    "divergences",
-    "drop_differences",
-    "end_loss",
-    "falls_first",
-    "figure_of",
-    "interval",
-    "last",
-    "lower_loss",
-    "mean",
-    "mean_loss_of_beginning",
-    "of_all",
-    "over_calls",
-    "panel",
-    "sample_note",
-    "train_into",
-    "train_released",
-    "training",
-]
 
 Runs = Mapping[int, Record]
 """The runs of one method with one learning rate, by seed."""
@@ -478,7 +449,7 @@ def sample_note(records: Sequence[Record], what: str) -> str:
     return f"each point: accuracy on {number} {what}" if sizes else ""
 
 
-def figure_of(panels: Sequence[figures.Panel], records: Sequence[Record], what: str) -> "Figure":
+def figure_of(panels: Sequence[figures.Panel], records: Sequence[Record], what: str) -> Figure:
     """The panels, two in a row, with one legend.
 
     Args:

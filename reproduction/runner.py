@@ -17,8 +17,6 @@ from neada.runs import RunFolder, locked, read_json, remove_temporary_files, wri
 from reproduction import experiment as registry
 from reproduction.experiment import Record, Scale, Seeds, read_record, run_folder
 
-__all__ = ["Outcome", "Task", "last_request", "load", "pending", "reproduce"]
-
 _REQUEST = "reproduction.json"
 """In the folder of a reproduction: its experiments, scale, seeds and calls."""
 _REPORT = ("claims.json", "report.html")

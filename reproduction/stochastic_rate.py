@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada.inner import InnerOptions
@@ -26,11 +27,6 @@ from neada.steppers import NeAda
 from neada.stopping import FixedSteps, InnerSteps, StoppingRule
 from reproduction.experiment import Claim, Progress, Record, Relation, Scale, Seeds, chosen_seeds
 from reproduction.rates import complexity_exponent, rate_figure, rate_panel, slope, theorem_1_bound
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Samples for an accuracy, with noise"
 WHERE = "Theorem 3"
@@ -395,7 +391,7 @@ def _both_sides(records: Sequence[Record]) -> Claim:
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """The x errors of all cases, and the y errors of all solvers."""
     x_curves, y_curves = [], []
     for record in records:

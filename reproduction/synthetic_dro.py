@@ -10,7 +10,8 @@ under every attack.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from neada import data, models
 from neada.runs import RunFolder
@@ -42,11 +43,6 @@ from reproduction.robust_training import (
     train_released,
     training,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Robust training on synthetic data"
 WHERE = "Figure 3"
@@ -240,7 +236,7 @@ def _drop(name: str, words: str, runs: Mapping[float, Runs], relation: Relation)
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """Accuracy under attack and training loss against the calls, by learning rate."""
     lines = {
         lr_y: {name: by_seed(records, method=m, lr_y=lr_y) for m, name in METHODS.items()}
