@@ -21,7 +21,7 @@ from neada.runs import RunFolder
 from neada.steppers import NeAda
 from neada.stopping import GradientMapping
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds
 from reproduction.rates import rate_panel, slope
 
 TITLE = "The condition number and v_0 in the cost of an accuracy"
@@ -76,7 +76,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(solver, *cell) for solver in _SOLVERS for cell in dict.fromkeys(cells)]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run until the accuracy is reached, and write what it cost."""
     x = torch.ones(1, dtype=torch.float64, requires_grad=True)
     y = torch.zeros(2, dtype=torch.float64, requires_grad=True)
@@ -99,7 +99,6 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         info = stepper.step(value)
         total += float(info.grad_sq_x) + (y.detach() - before * best).square().sum().item()
         mean = total / stepper.outer_steps
-        progress(min(1.0, _EPSILON**2 / mean))
     reached = mean <= _EPSILON**2
     run.append(
         [
@@ -149,7 +148,7 @@ def _exponent(name: str, words: str, sweeps: dict[str, tuple[Array, Array]], lim
         f"the outer steps for an error of {_EPSILON:g} grow at most like {words}: largest p over "
         "the inner solvers, consistent with the bound",
         WHERE,
-        max(found.values(), default=None),
+        max(found.values()),
         "<=",
         limit,
         note=", ".join(f"{solver} {p:.2f}" for solver, p in found.items()),

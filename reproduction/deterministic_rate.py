@@ -26,7 +26,7 @@ from neada.runs import RunFolder
 from neada.steppers import NeAda
 from neada.stopping import GradientMapping
 from reproduction import figures
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds
+from reproduction.experiment import Claim, Record, Scale, Seeds
 from reproduction.rates import (
     MODULUS,
     SMOOTHNESS,
@@ -85,13 +85,8 @@ def _maximal_value(x: Tensor, problem: Problem) -> Callable[[], Tensor]:
 
 
 _ADAPG = "AdGD adapg"
-_BACKTRACKING = "backtracking"
-_SWEPT = (_ADAPG, _BACKTRACKING)
 _SOLVERS = {
-    _BACKTRACKING: _Solver(lambda y, x, p: Backtracking([y], maximize=True)),
-    "AdGD mm20": _Solver(lambda y, x, p: AdGD([y], variant="mm20", maximize=True)),
-    "AdGD mm20lin": _Solver(lambda y, x, p: AdGD([y], variant="mm20lin", maximize=True)),
-    "AdGD mm23": _Solver(lambda y, x, p: AdGD([y], variant="mm23", maximize=True)),
+    "backtracking": _Solver(lambda y, x, p: Backtracking([y], maximize=True)),
     _ADAPG: _Solver(lambda y, x, p: AdGD([y], variant="adapg", maximize=True)),
     "L-BFGS": _Solver(lambda y, x, p: LBFGS([y], maximize=True)),
     "AdaGrad-Norm": _Solver(lambda y, x, p: GeneralizedAdaGrad([y], maximize=True), "nothing"),
@@ -137,14 +132,13 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
         for problem in (_PROBLEMS[:1] if scale == "quick" else _PROBLEMS)
         for name, solver in _SOLVERS.items()
     ]
-    swept = (_ADAPG,) if scale == "quick" else _SWEPT
     calls = 2 * calls if scale == "quick" else calls
-    found += [Config(name, "steep tail", lr, calls) for name in swept for lr in _RATES]
+    found += [Config(_ADAPG, "steep tail", lr, calls) for lr in _RATES]
     found.append(Config(_ADAPG, "tail", min(_RATES), 60_000 if scale == "paper" else 30_000))
     return list(dict.fromkeys(found))
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Play until the calls are spent, and write the error so far at outer steps 1, 2, 3, ..."""
     problem, solver = tail_game(config.problem), _SOLVERS[config.solver]
     x, y = problem.x0.clone().requires_grad_(), problem.y0.clone().requires_grad_()
@@ -165,8 +159,6 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         values.append(stepper.calls_value)
         x_grads_sq.append(float(info.grad_sq_x))
         inner.append(info.inner_steps)
-        if len(calls) % 50 == 0:
-            progress(min(1.0, stepper.total_calls / config.max_calls))
     assert problem.best_response is not None
     xs, ys = (torch.tensor(each, dtype=torch.float64) for each in zip(*points, strict=True))
     assert problem.phi is not None
@@ -193,52 +185,45 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
 def claims(records: Sequence[Record]) -> list[Claim]:
     """The rate for every solver and every learning rate, and that the games are hard enough."""
     usual = {(r.config.solver, r.config.problem): r for r in records if r.config.lr == 1.0}
-    swept = [r for r in records if r.config.problem == "steep tail" and r.config.solver in _SWEPT]
-    found = [_of_solver(name, usual) for name in _SOLVERS]
-    found += [_of_rate(lr, [r for r in swept if r.config.lr == lr]) for lr in _RATES]
+    swept = [r for r in records if r.config.problem == "steep tail" and r.config.solver == _ADAPG]
+    solvers = [_of_solver(name, usual) for name in dict.fromkeys(name for name, _ in usual)]
+    slow = [r for r in records if r.config.problem == "tail" and r.config.lr == min(_RATES)]
     shown = [*usual.values(), *(r for r in swept if r.config.lr != 1.0)]
-    return [*found, _small_rate(records), _spread(swept), _hardness(usual), _share(shown)]
+    return [
+        *solvers,
+        *(_of_rate(f"lr-{r.config.lr:g}", r) for r in swept),
+        *(_of_rate("small-lr-flat-tail", r) for r in slow),
+        *([_spread(swept)] if swept else []),
+        _hardness(usual),
+        _share(shown),
+    ]
 
 
 def _of_solver(name: str, usual: dict[tuple[str, str], Record]) -> Claim:
     found = {p: _exponent(usual[name, p]) for p in _PROBLEMS if (name, p) in usual}
     each = [usual[name, problem] for problem in found]
-    inner = max((record.rows[-1]["most_inner_steps"] for record in each), default=0)
+    inner = max(record.rows[-1]["most_inner_steps"] for record in each)
     listed = ", ".join(f"{problem} {p:.2f}" for problem, p in found.items())
     return Claim(
         f"deterministic-rate/{_slug(name)}",
         f"{name}: the calls for an error eps are eps^-p log(calls); largest p over the games "
         "(theory 2)",
         WHERE,
-        max(found.values(), default=None),
+        max(found.values()),
         "<=",
         _LIMIT,
-        note=f"{listed}; at most {inner} inner steps in a loop" if found else "",
+        note=f"{listed}; at most {inner} inner steps in a loop",
     )
 
 
-def _of_rate(lr: float, records: Sequence[Record]) -> Claim:
-    found = {record.config.solver: _exponent(record) for record in records}
-    return Claim(
-        f"deterministic-rate/lr-{lr:g}",
-        f"the same p with learning rate {lr:g} for x, on the steep tail; largest over "
-        f"{' and '.join(_SWEPT)}",
-        WHERE,
-        max(found.values(), default=None),
-        "<=",
-        _LIMIT,
-        note=", ".join(f"{solver} {p:.2f}" for solver, p in found.items()),
-    )
-
-
-def _small_rate(records: Sequence[Record]) -> Claim:
+def _of_rate(name: str, record: Record) -> Claim:
     """On the flat tail a small rate has a long way to go: x travels about lr times sqrt(T)."""
-    slow = [r for r in records if r.config.problem == "tail" and r.config.lr == min(_RATES)]
     return Claim(
-        "deterministic-rate/small-lr-flat-tail",
-        f"the same p with learning rate {min(_RATES):g} on the tail, where x has far to go",
+        f"deterministic-rate/{name}",
+        f"the same p with learning rate {record.config.lr:g} for x, on the {record.config.problem} "
+        f"({_ADAPG})",
         WHERE,
-        max((_exponent(record) for record in slow), default=None),
+        _exponent(record),
         "<=",
         _LIMIT,
     )
@@ -246,24 +231,21 @@ def _small_rate(records: Sequence[Record]) -> Claim:
 
 def _spread(swept: Sequence[Record]) -> Claim:
     """How much the learning rate matters after equally many outer steps."""
-    measured, note = None, ""
-    each = [record for record in swept if record.config.solver == _ADAPG]
-    if len(each) == len(_RATES):
-        last = min(record.rows[-1]["t"] for record in each)
-        at = {r.config.lr: np.searchsorted(r.column("t"), last) for r in each}
-        errors = [float(r.column("error")[at[r.config.lr]]) for r in each]
-        calls = [float(r.column("calls")[at[r.config.lr]]) for r in each]
-        measured = max(errors) / min(errors)
-        note = f"after {last} outer steps, which cost {min(calls):.0f} to {max(calls):.0f} calls"
+    last = min(record.rows[-1]["t"] for record in swept)
+    at = [np.searchsorted(record.column("t"), last) for record in swept]
+    errors, calls = (
+        [float(record.column(name)[i]) for record, i in zip(swept, at, strict=True)]
+        for name in ("error", "calls")
+    )
     return Claim(
         "deterministic-rate/lr-spread",
         f"learning rates from 0.01 to 100 give the same error up to a factor ({_ADAPG}): largest "
         "/ smallest error after equally many outer steps",
         WHERE,
-        measured,
+        max(errors) / min(errors),
         "<=",
         3.0,
-        note=note,
+        note=f"after {last} outer steps, which cost {min(calls):.0f} to {max(calls):.0f} calls",
     )
 
 
@@ -275,7 +257,7 @@ def _hardness(usual: dict[tuple[str, str], Record]) -> Claim:
         "the tail is nearly a worst case, so that the rate can be seen: smallest p over the "
         "solvers, no logarithm divided out",
         "neada",
-        min(found, default=None),
+        min(found),
         ">=",
         1.8,
     )
@@ -283,16 +265,16 @@ def _hardness(usual: dict[tuple[str, str], Record]) -> Claim:
 
 def _share(records: Sequence[Record]) -> Claim:
     found = {record.config.label: record.rows[-1]["share"] for record in records}
-    least = min(found, key=found.__getitem__, default="")
+    least = min(found, key=found.__getitem__)
     return Claim(
         "deterministic-rate/share",
         "the error is the gradient of Phi and not the error of y: smallest share of grad Phi in "
         "the squared error",
         WHERE,
-        found.get(least),
+        found[least],
         ">=",
         0.5,
-        note=f"{least}; largest {max(found.values()):.2f}" if found else "",
+        note=f"{least}; largest {max(found.values()):.2f}",
     )
 
 
@@ -308,11 +290,7 @@ def figure(records: Sequence[Record]) -> Figure:
     """Errors against calls: the solvers on every game, then the learning rates."""
     panels = []
     for problem in _PROBLEMS:
-        shown = [
-            r
-            for r in records
-            if (r.config.problem, r.config.lr) == (problem, 1.0) and r.config.solver not in _ALIKE
-        ]
+        shown = [r for r in records if (r.config.problem, r.config.lr) == (problem, 1.0)]
         if len(shown) > 1 or (shown and problem == "tail"):
             named = [(r.config.solver, r) for r in shown]
             panels.append(_panel(_GAMES[problem], named))
@@ -322,10 +300,6 @@ def figure(records: Sequence[Record]) -> Figure:
         named = [(f"{_ADAPG}, lr_x = {r.config.lr:g}", r) for r in by_rate]
         panels.append(_panel(f"steep tail: learning rates of x, {_ADAPG}", named))
     return rate_figure(panels, 2, "gradient and value calls")
-
-
-_ALIKE = ("AdGD mm20", "AdGD mm20lin", "AdGD mm23")
-"""Not drawn: their curves are close to that of adapg."""
 
 
 def _panel(title: str, named: Sequence[tuple[str, Record]]) -> figures.Panel:

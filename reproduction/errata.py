@@ -5,7 +5,7 @@ Three kinds are listed separately: errors, typos and notation, and remarks, whic
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from neada.plots import add_note, label_axes, new_figure, numbered_style, shared_legend
 from neada.runs import RunFolder
 from reproduction.corrections import CORRECTIONS, Correction
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds
+from reproduction.experiment import Claim, Record, Scale, Seeds
 
 TITLE = "Corrections: errors, typos and remarks"
 WHERE = "Lemma 1, Theorems 1 to 4, Algorithms 2 and 3"
@@ -47,46 +47,34 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(letter) for letter in CORRECTIONS]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Compute the checks and the lines of a correction."""
     checks, lines = CORRECTIONS[config.letter].compute()
     run.append([{**asdict(check), "measured": float(check.measured)} for check in checks])
     for name, (x, y) in lines.items():
         kept = np.unique(np.geomspace(1, len(x), 80).astype(int)) - 1
         run.append([{"line": name, "x": float(x[i]), "y": float(y[i])} for i in kept])
-    progress(1.0)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Whether each correction is confirmed, number by number."""
-    rows = {record.config.letter: record.rows for record in records}
-    found = []
-    for letter, correction in CORRECTIONS.items():
-        note = _statement(correction)
-        if letter not in rows:
-            id_ = f"errata/{correction.id}"
-            found.append(
-                Claim(id_, letter, correction.where, None, ">", 0.0, note=note, corrects=True)
-            )
-        for row in rows.get(letter, ()):
-            if "relation" in row:
-                found.append(_claim(letter, row, note))
-                note = ""  # once for each correction
-    return found
+    return [claim for record in records for claim in _claims_of(record)]
 
 
-def _claim(letter: str, row: dict[str, Any], note: str) -> Claim:
-    expected = row["expected"]
-    return Claim(
-        f"errata/{CORRECTIONS[letter].id}/{row['name']}",
-        f"{letter}: {row['sentence']}",
-        CORRECTIONS[letter].where,
-        row["measured"],
-        row["relation"],
-        tuple(expected) if isinstance(expected, list) else expected,
-        note=note,
-        corrects=True,
-    )
+def _claims_of(record: Record) -> Iterator[Claim]:
+    correction = CORRECTIONS[record.config.letter]
+    for number, row in enumerate(row for row in record.rows if "relation" in row):
+        expected = row["expected"]
+        yield Claim(
+            f"errata/{correction.id}/{row['name']}",
+            f"{record.config.letter}: {row['sentence']}",
+            correction.where,
+            row["measured"],
+            row["relation"],
+            tuple(expected) if isinstance(expected, list) else expected,
+            note="" if number else _statement(correction),
+            corrects=True,
+        )
 
 
 def _statement(correction: Correction) -> str:

@@ -11,10 +11,10 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -138,27 +138,6 @@ class Claim:
         return {**asdict(self), "subject": self.subject, "result": self.result}
 
 
-_Part = TypeVar("_Part")
-
-
-def if_complete(
-    measure: Callable[[Sequence[_Part]], float], parts: Iterable[_Part | None]
-) -> float | None:
-    """The number that some parts give together; None if one of them is missing.
-
-    Example:
-        >>> if_complete(max, [1.0, 2.0]), if_complete(max, [1.0, None])
-        (2.0, None)
-    """
-    parts = list(parts)
-    known = [part for part in parts if part is not None]
-    return measure(known) if len(known) == len(parts) else None
-
-
-Progress = Callable[[float], None]
-"""Called now and then with the part of a run that is done, between 0 and 1."""
-
-
 class ExperimentConfig(Protocol):
     """A frozen dataclass of plain values that says all about one run."""
 
@@ -227,11 +206,11 @@ class Experiment(Protocol):
         A third argument `max_calls`, where there is one, replaces the scale's calls per run.
         """
 
-    def run(self, config: Any, run: RunFolder, progress: Progress) -> None:
+    def run(self, config: Any, run: RunFolder) -> None:
         """Compute, and append rows to the run's metrics; the caller starts and finishes it."""
 
     def claims(self, records: Sequence[Record]) -> list[Claim]:
-        """Check what the runs show; a claim whose runs are missing has `measured=None`."""
+        """Check what all runs of a scale show."""
 
     def figure(self, records: Sequence[Record]) -> Figure | None:
         """Draw what the runs show; None if they are too few for a figure."""

@@ -35,40 +35,10 @@ _METHODS = {
     "AdaGrad": ("#58BF9F", "^"),
     "GDA": ("#A0A0A0", "D"),
     # Robust training.
-    "NeAda as released": ("#C04E00", "o"),
     "NeAda-Adam, library": ("#12A5B8", "P"),
     "Adam, 15 inner steps": ("#7F3C8D", "v"),
-    "Adam, 15 steps": ("#7F3C8D", "v"),
     "TiAda": ("#D9609F", "X"),
     "default": ("#000000", "D"),
-    "WRM": ("#000000", "D"),
-    "AdversarialTraining": ("#B2182B", "s"),
-    "Fast-AT": ("#4A6FE3", "<"),
-    "Free-AT": ("#009E73", ">"),
-    # Inner solvers without noise.
-    "Backtracking": ("#2E86AB", "o"),
-    "AdGD": ("#E69F00", "s"),
-    "AdGD adapg": ("#E69F00", "s"),
-    "AdGD mm20": ("#B8860B", "D"),
-    "AdGD mm20lin": ("#F2C45A", "^"),
-    "AdGD mm23": ("#80501C", "v"),
-    "L-BFGS": ("#D6278A", "P"),
-    "AdaGrad-Norm": ("#2F9E44", "*"),
-    "GD": ("#5A5A5A", "X"),
-    "Polyak": ("#9467BD", "<"),
-    "SC-AdaNGD": ("#B2182B", ">"),
-    "DecSPS": ("#A5AA24", "h"),
-    # Inner solvers with noise.
-    "SGD": ("#000000", "o"),
-    "AdaGrad averaged": ("#2F9E44", "s"),
-    "AdaGrad carried": ("#0072B2", "v"),
-    "AdaGrad alpha 1": ("#D55E00", "P"),
-    "AdaGrad alpha 3/4": ("#E69F00", "p"),
-    "AdaGrad alpha 1/2": ("#80501C", "h"),
-    "coin betting": ("#CC79A7", "*"),
-    "FreeRexMomentum": ("#56B4E9", "<"),
-    "DoG": ("#0E8A93", "X"),
-    "DoWG": ("#5B8C00", "d"),
 }
 _WITHOUT_LOOP = ("Adam", "AMSGrad", "AdaGrad", "GDA")
 
@@ -176,7 +146,7 @@ class Panel:
     Attributes:
         title: Above the panel.
         curves: What is drawn.
-        guides: Reference lines: a label, and the values at the x of the first curve.
+        guides: Reference lines with a label at their end: label, x and y.
         levels: Horizontal lines: a label and a height.
         x_label: Below the panel, if it differs from the figure's.
         y_label: Left of the panel, likewise.
@@ -241,7 +211,9 @@ def curves_figure(
         for offset, curve in enumerate(panel.curves):
             _draw(cell, curve, curve.style or styles[curve.label], scale, offset, largest)
         for label, x, y in panel.guides:
-            cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2, label=label)
+            cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2)
+            look = {"color": "0.35", "fontsize": 8, "ha": "right", "va": "top"}
+            cell.annotate(label, (x[-1], y[-1]), (0, -4), textcoords="offset points", **look)
         for label, height in panel.levels:
             cell.axhline(height, color="0.35", linestyle=(0, (4, 2)), linewidth=1.0, label=label)
         label_axes(
@@ -269,8 +241,7 @@ def curves_figure(
         for cell in axes:
             cell.set_ylim(low.min(), high.max())
     if legends == "shared":
-        beside = [label for panel in panels for label, *_ in panel.guides]
-        beside += [label for panel in panels for label, _ in panel.levels]
+        beside = [label for panel in panels for label, _ in panel.levels]
         shared_legend(figure, axes, legend_columns, last=beside)
     add_note(figure, "; ".join(filter(None, [_meaning(panels, y_scale, over), note])))
     return figure

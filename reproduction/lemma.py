@@ -20,7 +20,7 @@ from neada.optim import AdaptiveSGD
 from neada.runs import RunFolder
 from neada.steppers import Simultaneous
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds
 from reproduction.play import FAMILIES, Family
 
 TITLE = "Up to which ratio of learning rates methods without nesting fail"
@@ -89,7 +89,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(family, *_SIZES[scale]) for family in FAMILIES]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Play the grid, and for every L also the ratio on the border itself.
 
     A row of the metrics has L, the steps, |grad_x| relative to the start for every ratio, and the
@@ -100,7 +100,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
     strength = np.repeat(config.strengths, config.num_r + 1)
     lr_x = 1.0 / (strength**2 + ratio) if config.family == "gda" else config.lr_y / ratio
     steps = np.unique(np.geomspace(1, config.num_steps, config.num_points).astype(np.intp))
-    norms = _norms(config.family, strength, lr_x, lr_x * ratio, [0, *steps.tolist()], progress)
+    norms = _norms(config.family, strength, lr_x, lr_x * ratio, [0, *steps.tolist()])
     relative = (norms[1:] / norms[0]).reshape(len(steps), config.num_l, config.num_r + 1)
     run.append(
         [
@@ -111,9 +111,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
     )
 
 
-def _norms(
-    family: Family, strength: Array, lr_x: Array, lr_y: Array, at: list[int], progress: Progress
-) -> Array:
+def _norms(family: Family, strength: Array, lr_x: Array, lr_y: Array, at: list[int]) -> Array:
     """The norms of the x gradient of every row after some numbers of steps."""
     couplings = torch.from_numpy(strength)[:, None]
     x = (1.0 / couplings).requires_grad_()
@@ -134,7 +132,6 @@ def _norms(
         norm = torch.as_tensor(stepper.step(value).grad_sq_x).sqrt()
         if step in at:
             norms.append(norm.where(~diverged, torch.inf))
-            progress(step / at[-1])
         if (norm > _DIVERGED).any():
             diverged |= norm > _DIVERGED
             stepper.freeze(diverged)
@@ -143,37 +140,31 @@ def _norms(
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """For every method the measured border, both sides of it, and constancy on it."""
-    by_family = {r.config.family: r for r in records}
-    found = []
-    for family, name in FAMILIES.items():
-        found += _claims_of(family, name, by_family.get(family))
-    gda = by_family.get("gda")
-    error = None if gda is None else _largest_error(gda)
-    found.append(
+    found = [claim for record in records for claim in _claims_of(record)]
+    found += [
         Claim(
             "lemma/gda-closed-form",
             "GDA follows g_T = g_0 (1 + lr_x (L^2 - r))^T: largest relative error of |g_T| where "
             "that is between 1e-3 and 1e3 times |g_0|",
             "Lemma 1(1)",
-            error,
+            _largest_error(record),
             "<=",
             1e-9,
         )
-    )
+        for record in records
+        if record.config.family == "gda"
+    ]
     return found
 
 
-def _claims_of(family: Family, name: str, record: Record | None) -> list[Claim]:
+def _claims_of(record: Record) -> list[Claim]:
+    family: Family = record.config.family
+    name = record.config.label
     power = _POWER[family]
     words = "r = L^2" if family == "gda" else "r = L"
     where = "Lemma 1(1)" if family == "gda" else "Lemma 1(2)"
-    slope = share = change = None
-    note = ""
-    if record is not None:
-        slope, factor = _fitted_border(record)
-        share, num_cells = _share_on_the_right_side(record, power)
-        change = float(np.abs(_column(record, "border") - 1.0).max())
-        note = f"fitted r = {factor:.3f} L^{slope:.3f}; {num_cells} cells judged"
+    slope, factor = _fitted_border(record)
+    share, num_cells = _share_on_the_right_side(record, power)
     return [
         Claim(
             f"lemma/{family}-border",
@@ -183,7 +174,7 @@ def _claims_of(family: Family, name: str, record: Record | None) -> list[Claim]:
             slope,
             "between",
             (power - 0.05, power + 0.05),
-            note=note,
+            note=f"fitted r = {factor:.3f} L^{slope:.3f}; {num_cells} cells judged",
         ),
         Claim(
             f"lemma/{family}-sides",
@@ -199,7 +190,7 @@ def _claims_of(family: Family, name: str, record: Record | None) -> list[Claim]:
             f"|grad_x| of {name} stays as it was at {words}: largest relative change over all L "
             "and times",
             where,
-            change,
+            float(np.abs(_column(record, "border") - 1.0).max()),
             "<=",
             1e-9,
         ),

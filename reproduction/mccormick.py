@@ -19,7 +19,7 @@ from neada import problems
 from neada.runs import RunFolder
 from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Claim, Record, Scale, Seeds, chosen_seeds
 from reproduction.play import METHODS, Rows, curves, end_level, play, write_curves
 
 TITLE = "McCormick's function with noise"
@@ -115,7 +115,7 @@ def _start(kind: Start, seed: int) -> Tensor:
     return torch.randn(4, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run all ratios, starts and seeds, one row each."""
     cells = [(ratio, calls, kind) for ratio, calls in config.max_calls for kind in config.starts]
     num_seeds = len(config.seeds)
@@ -132,7 +132,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         eps=_EPS,
     )
     method, fun = METHODS[config.method], problems.make("mccormick").fun
-    calls, norms = play(method, fun, rows, _noise(config, len(cells)), progress)
+    calls, norms = play(method, fun, rows, _noise(config, len(cells)))
     for number, (ratio, max_calls, kind) in enumerate(cells):
         mine = slice(number * num_seeds, (number + 1) * num_seeds)
         facts = {"ratio": ratio, "start": kind}
@@ -151,18 +151,12 @@ def _noise(config: Config, num_cells: int) -> Callable[[Tensor], Tensor]:
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who converges at which ratio, as a share of the seeds."""
-    by_label = {r.config.label: r for r in records}
     return [
-        *(
-            _claim(by_label.get(method), start, method, ratio)
-            for start in _STARTS
-            for ratio, _ in _MAX_CALLS
-            for method in _COMPARED
-        ),
-        *(
-            _claim(by_label.get(f"{method} longer {ratio:g}"), "random", method, ratio, times)
-            for method, ratio, times in _LONGER
-        ),
+        _claim(record, start, ratio)
+        for record in records
+        if record.config.method in _COMPARED
+        for start in record.config.starts
+        for ratio, _ in record.config.max_calls
     ]
 
 
@@ -173,19 +167,16 @@ def _converges(method: str, ratio: float) -> bool:
     return method == "GDA" and ratio == 0.03
 
 
-def _claim(record: Record | None, start: Start, name: str, ratio: float, times: int = 1) -> Claim:
+def _claim(record: Record, start: Start, ratio: float) -> Claim:
+    name, budget = record.config.method, dict(_MAX_CALLS)[ratio]
     converges = _converges(name, ratio)
-    levels = None if record is None else end_level(record, ratio, start=start)
-    share = None if levels is None else float((levels <= _CONVERGED).mean())
-    full = record is None or dict(record.config.max_calls)[ratio] >= dict(_MAX_CALLS)[ratio]
+    levels = end_level(record, ratio, start=start)
+    share = float((levels <= _CONVERGED).mean())
+    limit = 0.9 if converges else 0.1
+    times = dict(record.config.max_calls)[ratio] / budget
     # With fewer calls than the figure's, only convergence and divergence are evidence.
-    undecided = (
-        levels is not None
-        and not full
-        and bool(np.isfinite(levels).any())
-        and (levels <= _CONVERGED).mean() < (0.9 if converges else 0.1)
-    )
-    longer = f" with {times} times the figure's calls" if times > 1 else ""
+    undecided = times < 1.0 and bool(np.isfinite(levels).any()) and share < limit
+    longer = f" with {times:g} times the figure's calls" if times > 1.0 else ""
     panel = "abc"[[r for r, _ in _MAX_CALLS].index(ratio)]
     return Claim(
         f"mccormick/{'longer' if longer else start}/{name.lower()}-{ratio:g}",
@@ -195,9 +186,9 @@ def _claim(record: Record | None, start: Start, name: str, ratio: float, times: 
         f"Figure 2({panel})",
         share,
         ">=" if converges else "<=",
-        0.9 if converges else 0.1,
-        seeds=0 if levels is None else len(levels),
-        note="" if levels is None else f"median level {np.median(levels):.1e}",
+        limit,
+        seeds=len(levels),
+        note=f"median level {np.median(levels):.1e}",
         untested="fewer calls than in the figure" if undecided else "",
     )
 

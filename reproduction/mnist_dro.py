@@ -24,7 +24,6 @@ from neada.runs import RunFolder
 from reproduction.experiment import (
     Array,
     Claim,
-    Progress,
     Record,
     Scale,
     Seeds,
@@ -129,8 +128,8 @@ def configs(scale: Scale, seeds: Seeds = None, max_calls: int | None = None) -> 
     ]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Train; an interrupted run is resumed."""
+def run(config: Config, run: RunFolder) -> None:
+    """Train, and attack with every size."""
     if config.method in ("library", _DEFAULT):
         asked = training(
             config,
@@ -140,13 +139,13 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
             final_samples="all",
             eval_eps=_EPS,
         )
-        train_into(asked, run, progress, resumable=True)
+        train_into(asked, run)
         return
     images = data.load(config.data)
     name = "cnn" if config.data == "mnist" else "small-cnn"
     model = models.make(name, images.input_shape, images.num_classes, seed=config.seed)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    train_released(config, images, model, _EPS, run, progress, config.eval_samples)
+    train_released(config, images, model, _EPS, run, config.eval_samples)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:

@@ -17,8 +17,8 @@ from neada import problems
 from neada.runs import RunFolder
 from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, if_complete
-from reproduction.play import FAMILIES, METHODS, Rows, curves, end_level, play, write_curves
+from reproduction.experiment import Claim, Record, Scale, Seeds
+from reproduction.play import FAMILIES, METHODS, Family, Rows, curves, end_level, play, write_curves
 
 TITLE = "A quadratic: who needs the right ratio of learning rates"
 WHERE = "Figure 1, Lemma 1"
@@ -81,7 +81,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     ]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run all ratios, one row each."""
     ratios = torch.tensor([ratio for ratio, _ in config.max_calls], dtype=torch.float64)
     lr_y = torch.full_like(ratios, config.lr_y)
@@ -94,7 +94,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         stopping=_STOPPING[config.rule],
     )
     fun = problems.make("quadratic").fun
-    calls, norms = play(METHODS[config.method], fun, rows, progress=progress)
+    calls, norms = play(METHODS[config.method], fun, rows)
     for row, (ratio, max_calls) in enumerate(config.max_calls):
         mine = slice(row, row + 1)
         facts = {"ratio": ratio}
@@ -103,106 +103,84 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who diverges, who stays where it was, who converges; and that nesting always helps."""
-    found = _Measured({(r.config.method, r.config.rule): r for r in records})
-    nested = [claim for rule, words in _RULES.items() for claim in found.nested(rule, words)]
-    return [*found.not_nested(), *nested]
+    found = {(r.config.method, r.config.rule): r for r in records}
+    adaptive = ("Adam", "AMSGrad", "AdaGrad")
 
+    def level(method: str, ratio: float, rule: Rule = "none") -> float:
+        return float(end_level(found[method, rule], ratio)[0]) / _START
 
-@dataclass(frozen=True)
-class _Measured:
-    records: dict[tuple[str, Rule], Record]
+    def growth(method: str, ratio: float) -> float:
+        return float(curves(found[method, "none"], ratio)[1][-1, 0]) / _START
 
-    def not_nested(self) -> list[Claim]:
-        adaptive = ("Adam", "AMSGrad", "AdaGrad")
-        return [
-            Claim(
-                "quadratic/adaptive-diverge",
-                "Adam, AMSGrad and AdaGrad diverge at r = 1: smallest growth of |grad_x|",
-                "Figure 1(a)",
-                if_complete(min, [self._growth(f, "none", 1.0) for f in adaptive]),
-                ">",
-                2.0,
-            ),
-            Claim(
-                "quadratic/adaptive-constant",
-                "at r = L = 2 they stay where they began: largest relative change (torch's eps "
-                "breaks the exact symmetry; `lemma` has the rules without it)",
-                "Figure 1(b), Lemma 1",
-                if_complete(max, [self._change(f, 2.0) for f in adaptive]),
-                "<=",
-                1e-5,
-            ),
-            Claim(
-                "quadratic/gda-diverges",
-                "GDA diverges at r = 1 and 2: smallest growth of |grad_x|",
-                "Figure 1(a, b)",
-                if_complete(min, [self._growth("GDA", "none", r) for r in (1.0, 2.0)]),
-                ">",
-                1e6,
-            ),
-            Claim(
-                "quadratic/gda-constant",
-                "GDA stays where it began at r = L^2 = 4: relative change",
-                "Figure 1(c), Lemma 1",
-                self._change("GDA", 4.0),
-                "<=",
-                1e-9,
-            ),
-            Claim(
-                "quadratic/adaptive-converge",
-                "the adaptive methods converge for r = 4 and 8: largest end / start",
-                "Figure 1(c, d)",
-                if_complete(max, [self._level(f, "none", r) for f in adaptive for r in (4.0, 8.0)]),
-                "<",
-                1e-2,
-            ),
-            Claim(
-                "quadratic/gda-converges",
-                "GDA converges at r = 8: end / start",
-                "Figure 1(d)",
-                self._level("GDA", "none", 8.0),
-                "<",
-                1e-6,
-            ),
-        ]
+    def change(method: str, ratio: float) -> float:
+        return float(np.abs(curves(found[method, "none"], ratio)[1] / _START - 1.0).max())
 
-    def nested(self, rule: Rule, words: str) -> list[Claim]:
-        found = []
-        for family, name in FAMILIES.items():
-            levels = [self._level(f"NeAda-{name}", rule, ratio) for ratio, _ in _MAX_CALLS]
-            found.append(
-                Claim(
-                    f"quadratic/{rule}/neada-{family}",
-                    f"NeAda-{name} trends to a stationary point for every r "
-                    f"({words}): largest end / start over r",
-                    "Figure 1",
-                    if_complete(max, levels),
-                    "<",
-                    0.1,
-                    note=_listed(levels),
-                )
-            )
-        return found
+    def nested(family: Family, rule: Rule) -> Claim:
+        name = f"NeAda-{FAMILIES[family]}"
+        levels = {ratio: level(name, ratio, rule) for ratio, _ in _MAX_CALLS}
+        return Claim(
+            f"quadratic/{rule}/neada-{family}",
+            f"{name} trends to a stationary point for every r ({_RULES[rule]}): largest end / "
+            "start over r",
+            "Figure 1",
+            max(levels.values()),
+            "<",
+            0.1,
+            note=", ".join(f"r={ratio:g}: {end:.1e}" for ratio, end in levels.items()),
+        )
 
-    def _level(self, method: str, rule: Rule, ratio: float) -> float | None:
-        record = self.records.get((method, rule))
-        return None if record is None else float(end_level(record, ratio)[0]) / _START
-
-    def _growth(self, method: str, rule: Rule, ratio: float) -> float | None:
-        record = self.records.get((method, rule))
-        return None if record is None else float(curves(record, ratio)[1][-1, 0]) / _START
-
-    def _change(self, method: str, ratio: float) -> float | None:
-        record = self.records.get((method, "none"))
-        if record is None:
-            return None
-        return float(np.abs(curves(record, ratio)[1] / _START - 1.0).max())
-
-
-def _listed(levels: Sequence[float | None]) -> str:
-    ratios = [ratio for ratio, _ in _MAX_CALLS]
-    shown = [f"r={r:g}: {v:.1e}" for r, v in zip(ratios, levels, strict=True) if v is not None]
-    return ", ".join(shown)
+    return [
+        Claim(
+            "quadratic/adaptive-diverge",
+            "Adam, AMSGrad and AdaGrad diverge at r = 1: smallest growth of |grad_x|",
+            "Figure 1(a)",
+            min(growth(method, 1.0) for method in adaptive),
+            ">",
+            2.0,
+        ),
+        Claim(
+            "quadratic/adaptive-constant",
+            "at r = L = 2 they stay where they began: largest relative change (torch's eps "
+            "breaks the exact symmetry; `lemma` has the rules without it)",
+            "Figure 1(b), Lemma 1",
+            max(change(method, 2.0) for method in adaptive),
+            "<=",
+            1e-5,
+        ),
+        Claim(
+            "quadratic/gda-diverges",
+            "GDA diverges at r = 1 and 2: smallest growth of |grad_x|",
+            "Figure 1(a, b)",
+            min(growth("GDA", ratio) for ratio in (1.0, 2.0)),
+            ">",
+            1e6,
+        ),
+        Claim(
+            "quadratic/gda-constant",
+            "GDA stays where it began at r = L^2 = 4: relative change",
+            "Figure 1(c), Lemma 1",
+            change("GDA", 4.0),
+            "<=",
+            1e-9,
+        ),
+        Claim(
+            "quadratic/adaptive-converge",
+            "the adaptive methods converge for r = 4 and 8: largest end / start",
+            "Figure 1(c, d)",
+            max(level(method, ratio) for method in adaptive for ratio in (4.0, 8.0)),
+            "<",
+            1e-2,
+        ),
+        Claim(
+            "quadratic/gda-converges",
+            "GDA converges at r = 8: end / start",
+            "Figure 1(d)",
+            level("GDA", 8.0),
+            "<",
+            1e-6,
+        ),
+        *(nested(family, rule) for rule in _RULES for family in FAMILIES),
+    ]
 
 
 def figure(records: Sequence[Record]) -> Figure:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
+from neada.plots import numbered_style
 from neada.problems import Problem
 from reproduction import figures
 from reproduction.experiment import Array
@@ -175,7 +176,7 @@ def rate_panel(
     drawn = values(costs := np.geomspace(last / 100.0, last, 40))
     return figures.Panel(
         title,
-        [figures.Curve(*curve) for curve in curves],
+        [figures.Curve(*curve, numbered_style(n)) for n, curve in enumerate(curves)],
         guides=[(law, costs, 0.75 * lowest * drawn / drawn[-1])],
     )
 

@@ -4,7 +4,6 @@ Losses f_t(x) = (x - z_t)^2/2 on [-1, 1] with z_t = +1 or -1 at random, so mu = 
 `GeneralizedAdaGrad` plays all learning rates and seeds, one row each.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +20,11 @@ from reproduction import figures
 from reproduction.experiment import (
     Array,
     Claim,
-    Progress,
     Record,
     Relation,
     Scale,
     Seeds,
     chosen_seeds,
-    if_complete,
 )
 
 TITLE = "Regret of Generalized AdaGrad"
@@ -172,13 +169,13 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [*slow, Config(1.0, (*_TOO_SMALL, *_BENIGN, _PROVEN), rounds, chosen)]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Play all learning rates and seeds, one row each."""
     at = np.unique(np.geomspace(10, config.num_rounds, _NUM_POINTS).astype(np.intp))
     # A block of seeds for every learning rate.
     lr = np.repeat(config.lr_shares, len(config.seeds)) * _GRADIENT_BOUND**2 / _MODULUS
     learners = Learners(config.alpha, lr, config.v0, config.start)
-    regrets, sums = play(_signs(config, progress), learners, at)
+    regrets, sums = play(_signs(config), learners, at)
     bounds = proven_bound(learners, sums, _GRADIENT_BOUND)
     for number, share in enumerate(config.lr_shares):
         mine = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
@@ -192,11 +189,10 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         )
 
 
-def _signs(config: Config, progress: Progress = lambda part: None) -> Iterator[Array]:
+def _signs(config: Config) -> Iterator[Array]:
     """+1 or -1 for every row, from one stream per seed; all learning rates see the same."""
     streams = [np.random.default_rng(seed) for seed in config.seeds]
-    for number in itertools.count():
-        progress(min(1.0, number * _BLOCK / config.num_rounds))
+    while True:
         block = np.stack([stream.integers(0, 2, _BLOCK) for stream in streams], axis=1)
         yield from np.tile(2.0 * block - 1.0, len(config.lr_shares))
 
@@ -208,10 +204,13 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         for record in records
         for share in record.config.lr_shares
     }
-    slow = [found.get((alpha, _USUAL)) for alpha in _SLOW]
-    ones = {share: found.get((1.0, share)) for share in (*_TOO_SMALL, *_BENIGN, _PROVEN)}
+    slow = {alpha: one for (alpha, _), one in found.items() if alpha < 1.0}
+    exponents = [_exponent_claim(one, alpha) for alpha, one in slow.items()]
+    ones = {share: one for (alpha, share), one in found.items() if alpha == 1.0}
+    if not ones:
+        return exponents
     return [
-        *(_exponent_claim(one, alpha) for one, alpha in zip(slow, _SLOW, strict=True)),
+        *exponents,
         _claim(
             "logarithm",
             "alpha = 1 with lr = G^2/mu: growth of the mean regret per unit of log T (a step 4/t "
@@ -225,7 +224,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             "bound",
             "the regret stays below the bound that the proof gives once mended: largest regret / "
             "bound over all alpha, T and seeds",
-            [*slow, ones[_PROVEN]],
+            [*slow.values(), ones[_PROVEN]],
             lambda one: float((one.regret / one.bound).max()),
             "<=",
             1.0,
@@ -280,20 +279,18 @@ class _Regret:
 def _claim(
     name: str,
     sentence: str,
-    needed: Sequence[_Regret | None],
+    needed: Sequence[_Regret],
     measure: Callable[[_Regret], float],
     relation: Relation,
     expected: float | tuple[float, float],
     where: str = "Theorem 4",
 ) -> Claim:
     """A claim about the largest number that some measurements show."""
-    known = [one for one in needed if one is not None]
-    measured = if_complete(lambda found: max(map(measure, found)), needed)
-    seeds = max((one.regret.shape[1] for one in known), default=0)
+    measured, seeds = max(map(measure, needed)), needed[0].regret.shape[1]
     return Claim(f"regret/{name}", sentence, where, measured, relation, expected, seeds)
 
 
-def _exponent_claim(one: _Regret | None, alpha: float) -> Claim:
+def _exponent_claim(one: _Regret, alpha: float) -> Claim:
     return _claim(
         f"exponent-{alpha:g}",
         f"alpha = {alpha:g}: the mean regret grows like T^{1.0 - alpha:g}: fitted exponent",
@@ -304,7 +301,7 @@ def _exponent_claim(one: _Regret | None, alpha: float) -> Claim:
     )
 
 
-def _small_rate_claim(one: _Regret | None, share: float) -> Claim:
+def _small_rate_claim(one: _Regret, share: float) -> Claim:
     return _claim(
         f"small-lr-{share:g}",
         f"alpha = 1 with lr = {share:g} G^2/mu: no logarithm but a power of T: its exponent "

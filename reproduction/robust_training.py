@@ -4,7 +4,6 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -18,7 +17,7 @@ from neada.data import Batches, Dataset
 from neada.runs import RunFolder
 from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Relation
+from reproduction.experiment import Array, Claim, Record, Relation
 from reproduction.released import ReleasedTraining
 
 Runs = Mapping[int, Record]
@@ -35,7 +34,7 @@ Lines = Mapping[str, Runs]
 _BEGINNING, _END = 0.2, 0.95
 """The beginning of a run is its first fifth, the end its last twentieth, in gradient calls."""
 _POINTS, _ROWS = 60, 100
-_TRAINING, _DIVERGED = "training", "diverged"
+_DIVERGED = "diverged"
 
 
 def training(config: Any, **others: Any) -> TrainConfig:
@@ -67,27 +66,12 @@ def eval_every(config: Any) -> int:
     return max(1, int(config.max_calls) // int(config.num_evaluations))
 
 
-def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resumable: bool) -> None:
+def train_into(config: TrainConfig, run: RunFolder) -> None:
     """Train, and append the rows of the training to the run.
 
     A training that diverges is a result: from there on it has no network, so its accuracies are 0.
-
-    Args:
-        config: What to train.
-        run: Takes the rows.
-        progress: Called with the part that is done.
-        resumable: Keep checkpoints in the run's folder; the next attempt goes on from there.
     """
-    folder = run.path / _TRAINING if resumable else None
-    # A training that had finished is in the way only when somebody wants it done again.
-    finished = folder is not None and (folder / "result.json").exists()
-    begin = partial(train, config, folder, progress=lambda seen: progress(seen.part))
-    try:
-        result = begin(resume=resumable and not finished, overwrite=finished)
-    except ValueError:
-        if folder is None or finished:
-            raise
-        result = begin(overwrite=True)  # what is left of an earlier attempt cannot go on
+    result = train(config)
     if result.status is TrainStatus.INTERRUPTED:
         _give_way()
     run.append(result.rows)
@@ -103,12 +87,9 @@ def train_released(
     model: nn.Module,
     eps: Sequence[float],
     run: RunFolder,
-    progress: Progress,
     eval_samples: int | None = None,
 ) -> None:
     """Train with the authors' released loop, and append losses and accuracies to the run.
-
-    There is a checkpoint with every evaluation; the next attempt resumes from the last one.
 
     Args:
         config: Has the fields that both figures have.
@@ -116,7 +97,6 @@ def train_released(
         model: The network.
         eps: Sizes of the attacks.
         run: Takes the rows.
-        progress: Called with the part that is done.
         eval_samples: Samples of each part of the data in an evaluation; at the end also all.
     """
     state = ReleasedTraining(
@@ -131,30 +111,11 @@ def train_released(
     batches = Batches(
         points.inputs_train, points.targets_train, config.batch_size, seed=config.seed
     )
-    rows: list[dict[str, Any]] = []
-    folder = RunFolder(run.path / _TRAINING)
-    finished = (folder.path / "result.json").exists()
-    checkpoint = None if finished else next(folder.checkpoints(), None)
-    if checkpoint is None:
-        folder.start({}, overwrite=True)
-    else:
-        folder.resume(checkpoint)
-        state.load_state_dict(checkpoint.state["training"])
-        batches.load_state_dict(checkpoint.state["batches"])
-        rows = checkpoint.state["rows"]
 
     def evaluate(num_samples: int | None) -> dict[str, float]:
         return _accuracies(model, points, eps, num_samples)
 
-    for row in _released_rows(state, batches, evaluate, eval_every(config), eval_samples):
-        rows.append(row)
-        progress(row["calls"] / config.max_calls)
-        if "eval_samples" in row:
-            folder.save_checkpoint(
-                {"training": state.state_dict(), "batches": batches.state_dict(), "rows": rows}
-            )
-    run.append(rows)
-    folder.finish()
+    run.append(list(_released_rows(state, batches, evaluate, eval_every(config), eval_samples)))
 
 
 def _released_rows(
@@ -258,11 +219,6 @@ def _exact(differences: list[float]) -> Array:
     return np.round(np.array(differences, dtype=float), 9)
 
 
-def mean(values: Array) -> float | None:
-    """The mean of what there is; None of nothing."""
-    return float(values.mean()) if len(values) else None
-
-
 def last(record: Record, name: str) -> float:
     """A number of the last row."""
     return float(record.rows[-1][name])
@@ -357,7 +313,10 @@ def about_mean(
     if len(values) >= 2:
         note = "; ".join(part for part in (words, note) if part)
     return Claim(
-        *(id, sentence, where, mean(values), relation, expected), len(values), note, untested
+        *(id, sentence, where, float(values.mean()), relation, expected),
+        len(values),
+        note,
+        untested,
     )
 
 

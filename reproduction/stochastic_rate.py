@@ -25,7 +25,7 @@ from neada.runs import RunFolder
 from neada.sets import Box
 from neada.steppers import NeAda
 from neada.stopping import FixedSteps, InnerSteps, StoppingRule
-from reproduction.experiment import Claim, Progress, Record, Relation, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Claim, Record, Relation, Scale, Seeds, chosen_seeds
 from reproduction.rates import complexity_exponent, rate_figure, rate_panel, slope, theorem_1_bound
 
 TITLE = "Samples for an accuracy, with noise"
@@ -164,7 +164,7 @@ def _horizon(epsilon: float) -> int:
     return math.ceil(4.0 * epsilon**-2)
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run all cases, accuracies and seeds, one row each, from x = 1 and y = 0.
 
     The mean of M samples of the x gradient has one disturbance of variance sigma^2/M, which is the
@@ -232,7 +232,6 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
                 row["y_error"] = float(np.sqrt(y_mean.mean()))
                 row["share"] = float(phi_mean.mean() / x_mean.mean())
                 run.append([row])
-        progress(((t + 1) / num_outer) ** 2)
 
 
 def _noise(seeds: Sequence[int], num_groups: int) -> Iterator[Tensor]:
@@ -249,16 +248,22 @@ def _batch(case: Case, epsilon: float, t: int) -> float:
 
 
 _MARGIN = 1.25  # for a short range
-_PROMISES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("tail", _SGD, ("tail", "tail, sigma = 3"), WHERE),
-    ("valley", _SGD, ("valley", "valley, sigma = 1/3", "valley, sigma = 3"), WHERE),
-    ("growing-batch", _SGD, ("valley, M = t+1",), WHERE),
-    ("batch-of-1", _SGD, ("valley, M = 1",), "Theorem 1"),
-    ("alpha-1", "AdaGrad alpha 1", ("tail",), WHERE),
-    ("coin-log", "coin betting", ("tail",), WHERE),
-    ("freerex", "FreeRexMomentum", ("tail",), WHERE),
-    ("averaged", "AdaGrad averaged", ("tail",), "neada"),
-    ("dog", "DoG", ("tail",), "neada"),
+_THEOREM = (_SGD, "t+1")
+_Key = tuple[str, str]
+_PROMISES: tuple[tuple[str, _Key, tuple[str, ...], str], ...] = (
+    ("tail", _THEOREM, ("tail", "tail, sigma = 3"), WHERE),
+    ("valley", _THEOREM, ("valley", "valley, sigma = 1/3", "valley, sigma = 3"), WHERE),
+    ("growing-batch", _THEOREM, ("valley, M = t+1",), WHERE),
+    ("batch-of-1", _THEOREM, ("valley, M = 1",), "Theorem 1"),
+    ("alpha-1", ("AdaGrad alpha 1", "t+1"), ("tail",), WHERE),
+    ("coin-log", ("coin betting", "t log^2 t"), ("tail",), WHERE),
+    ("freerex", ("FreeRexMomentum", "t log^2 t"), ("tail",), WHERE),
+    ("averaged", ("AdaGrad averaged", "t+1"), ("tail",), "neada"),
+    ("dog", ("DoG", "t+1"), ("tail",), "neada"),
+)
+_CONTROLS = (
+    ("frozen-x", "x frozen", (*_THEOREM, "tail, x frozen")),
+    ("one-step", "one inner step", (_SGD, "1", "tail")),
 )
 _SIZES: dict[str, float] = {"valley, M = 1": 8.0}
 """The exponent of the theory where it is not 4: with M = 1 the x error is T^(-1/4)."""
@@ -271,45 +276,44 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         for r in records
         for name in dict.fromkeys(row["case"] for row in r.rows)
     }
-    by_solver = {(solver, name): r for (solver, count, name), r in found.items() if count != "1"}
-    theorem = [
-        r for (solver, name), r in by_solver.items() if solver == _SGD and "frozen" not in name
-    ]
-    return [
-        *(
-            _rate(
-                name,
-                f"{solver} ({'; '.join(cases)})",
-                where,
-                [by_solver.get((solver, c)) for c in cases],
-            )
-            for name, solver, cases, where in _PROMISES
-        ),
+    promised = [
         _rate(
-            "frozen-x", "control, x frozen", WHERE, [by_solver.get((_SGD, "tail, x frozen"))], ">"
-        ),
-        _rate("one-step", "control, one inner step", WHERE, [found.get((_SGD, "1", "tail"))], ">"),
-        Claim(
-            "stochastic-rate/share",
-            "the x error is the gradient of Phi and not the error of y: smallest share of grad Phi "
-            "in the squared x gradients",
-            WHERE,
-            min((float(r.column("share").min()) for r in theorem), default=None),
-            ">=",
-            0.5,
-            _num_seeds(theorem),
-        ),
-        _last_iterate(by_solver.get(("AdaGrad alpha 1/2", "tail"))),
-        _both_sides([r for r in theorem if "t+1" not in r.rows[0]["case"]]),
+            name, f"{solver} ({'; '.join(cases)})", where, [found[solver, count, c] for c in cases]
+        )
+        for name, (solver, count), cases, where in _PROMISES
+        if (solver, count, cases[0]) in found
     ]
+    controls = [
+        _rate(name, f"control, {words}", WHERE, [found[key]], ">")
+        for name, words, key in _CONTROLS
+        if key in found
+    ]
+    theorem = [
+        r
+        for (*solver, name), r in found.items()
+        if tuple(solver) == _THEOREM and name != "tail, x frozen"
+    ]
+    share = Claim(
+        "stochastic-rate/share",
+        "the x error is the gradient of Phi and not the error of y: smallest share of grad Phi "
+        "in the squared x gradients",
+        WHERE,
+        min(float(r.column("share").min()) for r in theorem),
+        ">=",
+        0.5,
+        _num_seeds(theorem),
+    )
+    last = [_last_iterate(r) for (solver, *_), r in found.items() if solver == "AdaGrad alpha 1/2"]
+    fixed = [r for r in theorem if "t+1" not in r.rows[0]["case"]]
+    return [*promised, *controls, share, *last, _both_sides(fixed)]
 
 
 def _of_case(record: Record, name: str) -> Record:
     return Record(record.config, [row for row in record.rows if row["case"] == name])
 
 
-def _num_seeds(records: Sequence[Record | None]) -> int:
-    return next((len(r.config.seeds) for r in records if r is not None), 0)
+def _num_seeds(records: Sequence[Record]) -> int:
+    return len(records[0].config.seeds)
 
 
 def _exponent(record: Record, name: str, log_power: float = 1.0) -> float:
@@ -331,34 +335,30 @@ def _rate(
     name: str,
     words: str,
     where: str,
-    records: Sequence[Record | None],
+    records: Sequence[Record],
     relation: Relation = "<=",
 ) -> Claim:
-    present = [record for record in records if record is not None]
-    size = max((_SIZES.get(r.rows[0]["case"], 4.0) for r in present), default=4.0)
-    complete = len(present) == len(records)
-    found = [_exponent(r, name) for r in present for name in ("x_error", "y_error") if complete]
+    size = _SIZES.get(records[0].rows[0]["case"], 4.0)
     return Claim(
         f"stochastic-rate/{name}",
         f"{words}: the samples for an error eps are eps^-p up to logarithms: largest p of the x "
         f"and y errors (theory {size:g})",
         where,
-        max(found, default=None),
+        max(_exponent(r, error) for r in records for error in ("x_error", "y_error")),
         relation,
         _MARGIN * size,
-        _num_seeds(present),
-        "; ".join(_words_of(record) for record in present),
+        _num_seeds(records),
+        "; ".join(_words_of(record) for record in records),
     )
 
 
-def _last_iterate(record: Record | None) -> Claim:
-    measured = None if record is None else slope(record.column("t"), record.column("y_error"))
+def _last_iterate(record: Record) -> Claim:
     return Claim(
         "stochastic-rate/alpha-1/2",
         "the last iterate of AdaGrad with alpha = 1/2 does not have error 1/k: slope of the log y "
         "error against log T (1/k: -1/2, measured by the theory of k^-alpha: -1/4)",
         "Theorem 3, erratum",
-        measured,
+        slope(record.column("t"), record.column("y_error")),
         "between",
         (-0.33, -0.17),
         _num_seeds([record]),
@@ -381,13 +381,11 @@ def _both_sides(records: Sequence[Record]) -> Claim:
         "stochastic-rate/theorem-1",
         "both sides of Theorem 1 with 2E and the polynomial of its proof: largest left / right",
         "Theorem 1, corrected",
-        max(shares, default=None),
+        max(shares),
         "<=",
         1.0,
         _num_seeds(records),
-        f"smallest {min(shares):.2g}; consistent with the theorem, whose constants are large"
-        if shares
-        else "",
+        f"smallest {min(shares):.2g}; consistent with the theorem, whose constants are large",
     )
 
 

@@ -17,7 +17,6 @@ from neada import data, models
 from neada.runs import RunFolder
 from reproduction.experiment import (
     Claim,
-    Progress,
     Record,
     Relation,
     Scale,
@@ -117,15 +116,15 @@ def configs(scale: Scale, seeds: Seeds = None, max_calls: int | None = None) -> 
     ]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Train and attack."""
     if config.method == "library":
         asked = training(config, data="synthetic", data_seed=config.seed, eval_eps=(_EPS,))
-        train_into(asked, run, progress, resumable=False)
+        train_into(asked, run)
         return
     points = data.load("synthetic", seed=config.seed)
     model = models.make("mlp", points.input_shape, points.num_classes, seed=config.seed)
-    train_released(config, points, model, (_EPS,), run, progress)
+    train_released(config, points, model, (_EPS,), run)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
