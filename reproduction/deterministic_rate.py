@@ -58,9 +58,9 @@ KNOWN = {
 
 _PROBLEMS = ("tail", "steep tail", "curved")
 _GAMES = {
-    "tail": "the game with a long tail",
-    "steep tail": "the game with a steep tail",
-    "curved": "the curved game",
+    "tail": "long tail: every solver follows the law",
+    "steep tail": "steep tail: every solver follows the law",
+    "curved": "curved game: every solver follows the law",
 }
 _RATES = (0.01, 0.1, 1.0, 10.0, 100.0)
 _LIMIT = 2.5
@@ -297,8 +297,8 @@ def figure(records: Sequence[Record]) -> Figure:
     swept = [r for r in records if r.config.problem == "steep tail" and r.config.solver == _ADAPG]
     if swept:
         by_rate = sorted(swept, key=lambda r: float(r.config.lr))
-        named = [(f"{_ADAPG}, lr_x = {r.config.lr:g}", r) for r in by_rate]
-        panels.append(_panel(f"steep tail: learning rates of x, {_ADAPG}", named))
+        named = [(f"lr_x = {r.config.lr:g}", r) for r in by_rate]
+        panels.append(_panel(f"steep tail: so does every learning rate of x ({_ADAPG})", named))
     return rate_figure(panels, 2, "gradient and value calls")
 
 

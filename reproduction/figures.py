@@ -212,7 +212,7 @@ def curves_figure(
             _draw(cell, curve, curve.style or styles[curve.label], scale, offset, largest)
         for label, x, y in panel.guides:
             cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2)
-            look = {"color": "0.35", "fontsize": 8, "ha": "right", "va": "top"}
+            look: dict[str, Any] = {"color": "0.35", "fontsize": 8, "ha": "right", "va": "top"}
             cell.annotate(label, (x[-1], y[-1]), (0, -4), textcoords="offset points", **look)
         for label, height in panel.levels:
             cell.axhline(height, color="0.35", linestyle=(0, (4, 2)), linewidth=1.0, label=label)

@@ -405,7 +405,7 @@ def figure(records: Sequence[Record]) -> Figure:
         rate_panel(title, law, lambda samples: samples**-0.25, curves)
         for title, curves in (
             (f"{_SGD}: error of x falls unless x is frozen", x_curves),
-            ("tail: error of y, by inner solver", y_curves),
+            ("tail: error of y falls with more than one inner step", y_curves),
         )
         if curves
     ]
