@@ -150,7 +150,6 @@ class Panel:
         levels: Horizontal lines: a label and a height.
         x_label: Below the panel, if it differs from the figure's.
         y_label: Left of the panel, likewise.
-        x_scale: Of its x axis, likewise.
         y_scale: Of its y axis, likewise.
         x_ticks: Places on the x axis with words for them, instead of numbers.
     """
@@ -161,7 +160,6 @@ class Panel:
     levels: Sequence[tuple[str, float]] = ()
     x_label: str | None = None
     y_label: str = ""
-    x_scale: Scale | None = None
     y_scale: Scale | None = None
     x_ticks: Sequence[tuple[float, str]] = ()
 
@@ -179,7 +177,6 @@ def curves_figure(
     panel_size: tuple[float, float] = (3.4, 2.8),
     largest: float = 1e6,
     same_y: bool = False,
-    over: str = "seeds",
     note: str = "",
 ) -> Figure:
     """One panel beside the other: the mean over seeds, and their middle 80 % as a band.
@@ -199,7 +196,6 @@ def curves_figure(
         panel_size: Width and height in inches.
         largest: On a logarithmic axis, what is beyond it leaves the panel through its upper edge.
         same_y: Whether all panels have the same y axis.
-        over: What the columns of the curves are, for the words below the figure.
         note: Further words there.
     """
     figure, axes = new_figure(len(panels), num_columns, panel_size)
@@ -222,7 +218,7 @@ def curves_figure(
             x_label if panel.x_label is None else panel.x_label,
             panel.y_label or ("" if number % num_columns else y_label),
         )
-        _set_scales(cell, panel.x_scale or x_scale, scale, largest)
+        _set_scales(cell, x_scale, scale, largest)
         if panel.x_ticks:
             places, words = zip(*panel.x_ticks, strict=True)
             cell.set_xticks(places, words, rotation=40, ha="right", rotation_mode="anchor")
@@ -243,7 +239,7 @@ def curves_figure(
     if legends == "shared":
         beside = [label for panel in panels for label, _ in panel.levels]
         shared_legend(figure, axes, legend_columns, last=beside)
-    add_note(figure, "; ".join(filter(None, [_meaning(panels, y_scale, over), note])))
+    add_note(figure, "; ".join(filter(None, [_meaning(panels, y_scale), note])))
     return figure
 
 
@@ -259,7 +255,7 @@ def _set_scales(axes: Axes, x_scale: Scale, y_scale: Scale, largest: float) -> N
     axes.grid(alpha=0.25)
 
 
-def _meaning(panels: Sequence[Panel], y_scale: Scale, over: str) -> str:
+def _meaning(panels: Sequence[Panel], y_scale: Scale) -> str:
     """What the lines and bands of a figure are; empty where there is one number at each place."""
     counts, scales, zeros = set(), set(), False
     for panel in panels:
@@ -279,8 +275,8 @@ def _meaning(panels: Sequence[Panel], y_scale: Scale, over: str) -> str:
         number = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
         spread = "bands: 10th to 90th percentile"
         if max(counts) < _BAND_SEEDS:
-            spread = f"thin lines: single {over}"
-        words.append(f"lines: {mean} over {number} {over}; {spread}")
+            spread = "thin lines: single seeds"
+        words.append(f"lines: {mean} over {number} seeds; {spread}")
     if zeros:
         words.append(f"an exact zero is drawn at {SMALLEST:g}")
     return "; ".join(words)

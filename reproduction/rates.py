@@ -195,6 +195,5 @@ def rate_figure(
         legend_columns=1 if num_columns > 2 else 2,
         legends="own",
         panel_size=(10.2 / num_columns, 4.2),
-        over="groups of runs",
         note="; ".join(filter(None, [slope, note])),
     )
