@@ -176,7 +176,7 @@ def _claim(record: Record, start: Start, ratio: float) -> Claim:
     times = dict(record.config.max_calls)[ratio] / budget
     # With fewer calls than the figure's, only convergence and divergence are evidence.
     undecided = times < 1.0 and bool(np.isfinite(levels).any()) and share < limit
-    longer = f" with {times:g} times the figure's calls" if times > 1.0 else ""
+    longer = f" with {times:g} times the figure's calls" if record.config.is_longer else ""
     panel = "abc"[[r for r, _ in _MAX_CALLS].index(ratio)]
     return Claim(
         f"mccormick/{'longer' if longer else start}/{name.lower()}-{ratio:g}",

@@ -22,7 +22,7 @@ def small(family: str) -> lemma.Config:
 def recorded(config: lemma.Config, folder: Path) -> Record:
     run = RunFolder(folder / config.family)
     run.start(asdict(config))
-    lemma.run(config, run, lambda part: None)
+    lemma.run(config, run)
     run.finish()
     return Record(config, run.rows())
 

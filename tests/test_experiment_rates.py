@@ -19,7 +19,7 @@ from reproduction.experiment import Claim, Record
 def played(module: Any, config: Any, folder: Path) -> Record:
     run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
-    module.run(config, run, lambda part: None)
+    module.run(config, run)
     return Record(config, run.rows())
 
 

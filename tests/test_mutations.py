@@ -88,7 +88,7 @@ def test_another_algorithm_is_not_supported(
         if chosen.items() <= dataclasses.asdict(config).items():
             run = RunFolder(tmp_path / str(number))
             run.start(dataclasses.asdict(config))
-            module.run(config, run, lambda part: None)
+            module.run(config, run)
             records.append(Record(config, run.rows()))
     found = {claim.id.partition("/")[2]: claim.result for claim in module.claims(records)}
     tested = set(found.values()) - {"not tested"}
