@@ -115,6 +115,8 @@ def save(figure: Figure, folder: Path, name: str = "figure") -> tuple[Path, Path
     return paths
 
 
+# Words beside a line of a panel.
+_BESIDE: dict[str, Any] = {"textcoords": "offset points", "color": "0.35", "fontsize": 8}
 _BAND = (0.1, 0.9)
 _BAND_SEEDS = 5
 """With fewer columns every one is drawn instead of a band."""
@@ -146,7 +148,7 @@ class Panel:
     Attributes:
         title: Above the panel.
         curves: What is drawn.
-        guides: Reference lines with a label at their end: label, x and y.
+        guides: Reference lines with a label at their start: label, x and y.
         levels: Horizontal lines: a label and a height.
         x_label: Below the panel, if it differs from the figure's.
         y_label: Left of the panel, likewise.
@@ -208,10 +210,15 @@ def curves_figure(
             _draw(cell, curve, curve.style or styles[curve.label], scale, offset, largest)
         for label, x, y in panel.guides:
             cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2)
-            look: dict[str, Any] = {"color": "0.35", "fontsize": 8, "ha": "right", "va": "top"}
-            cell.annotate(label, (x[-1], y[-1]), (0, -4), textcoords="offset points", **look)
+            rises = y[-1] > y[0]
+            cell.annotate(
+                *(label, (x[0], y[0]), (6, -3 if rises else 3)),
+                **(_BESIDE | {"va": "top" if rises else "bottom"}),
+            )
         for label, height in panel.levels:
-            cell.axhline(height, color="0.35", linestyle=(0, (4, 2)), linewidth=1.0, label=label)
+            cell.axhline(height, color="0.35", linestyle=(0, (4, 2)), linewidth=1.0)
+            place = (0.99, height), (0, 3)
+            cell.annotate(label, *place, ("axes fraction", "data"), **(_BESIDE | {"ha": "right"}))
         label_axes(
             cell,
             panel.title,
@@ -237,8 +244,7 @@ def curves_figure(
         for cell in axes:
             cell.set_ylim(low.min(), high.max())
     if legends == "shared":
-        beside = [label for panel in panels for label, _ in panel.levels]
-        shared_legend(figure, axes, legend_columns, last=beside)
+        shared_legend(figure, axes, legend_columns)
     add_note(figure, "; ".join(filter(None, [_meaning(panels, y_scale), note])))
     return figure
 

@@ -219,7 +219,6 @@ def figure(records: Sequence[Record]) -> Figure:
         panels,
         num_columns=3,
         y_label="|grad_x f|, noiseless",
-        legend_columns=5,
         largest=_TOP,
         same_y=True,
         note="a dot: one random start, the largest norm in the last tenth of its calls (at "

@@ -319,7 +319,7 @@ def figure(records: Sequence[Record]) -> Figure:
     ones = [r for r in records if r.config.alpha == 1.0]
     panels = [
         figures.Panel(
-            "alpha < 1: T^(1 - alpha)",
+            "alpha < 1: slopes of 1 - alpha (dotted)",
             [_curve(f"alpha {alpha:g}", one) for alpha, one in slow.items()],
             guides=[_guide(one, 1.0 - alpha) for alpha, one in slow.items()],
         ),
@@ -338,7 +338,8 @@ def figure(records: Sequence[Record]) -> Figure:
         y_label="regret",
         x_label="rounds T",
         x_scale="log",
-        legend_columns=5,
+        legends="own",
+        legend_columns=3,
         panel_size=(4.6, 3.1),
         same_y=True,
     )
@@ -350,4 +351,4 @@ def _curve(name: str, one: _Regret) -> figures.Curve:
 
 def _guide(one: _Regret, exponent: float) -> tuple[str, Array, Array]:
     line = one.regret[-1].mean() * (one.rounds / one.rounds[-1]) ** exponent
-    return ("T^(1 - alpha)", one.rounds, line)
+    return ("", one.rounds, line)

@@ -49,9 +49,10 @@ def test_panels_may_have_their_own_scale_label_and_legend() -> None:
     assert first.lines[0].get_ydata().tolist() == [2.0] * 4  # the geometric mean
     assert second.lines[0].get_ydata().tolist() == [2.5] * 4
     assert first.lines[0].get_color() == method_style("Adam")["color"]
-    assert [text.get_text() for text in first.get_legend().get_texts()] == ["Adam", "goal"]
+    assert [text.get_text() for text in first.texts] == ["goal"]
+    assert [text.get_text() for text in first.get_legend().get_texts()] == ["Adam"]
     (shared,) = curves_figure(panels, num_columns=2, y_label="norm").legends
-    assert [text.get_text() for text in shared.get_texts()] == ["Adam", "mine", "goal"]
+    assert [text.get_text() for text in shared.get_texts()] == ["Adam", "mine"]
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch) -> None:

@@ -73,12 +73,13 @@ def test_report_is_one_file_with_every_claim(
 ) -> None:
     from reproduction import errata, runner
 
-    config = errata.Config("K")
+    config = errata.Config("F")
     monkeypatch.setattr(errata, "configs", lambda scale, seeds=None: [config])
     assert runner.reproduce(["errata"], "quick", tmp_path).num_run == 1
     (found,) = report.write(tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.findall(r"https?://(?!www\.w3\.org)", page)
+    assert page.count("data:image/svg+xml;base64,") == 1
     ids = [claim.id for claim in found.claims]
     assert ids and all(f'id="{name}"' in page for name in ids)
     assert not found.missing
