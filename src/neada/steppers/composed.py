@@ -114,14 +114,14 @@ class ComposedStepper(Stepper):
         if frozen is None:
             optimizer.step(values, value=evaluation.value)
         else:
-            with optimizer.rows_at_rest(frozen):
+            with optimizer.frozen_rows(frozen):
                 optimizer.step(values, value=_zero_where_undefined(evaluation.value, frozen))
 
     def _value_closure(self, closure: Closure, player: Player) -> Closure:
         """The closure of an optimizer that tries points: values only, and counted.
 
-        A call is counted for the rows that have moved since the call before; the others have found
-        their step.
+        A call is counted for the rows that have moved since the previous call. Rows whose trial
+        point did not change have found their step.
         """
         params = self._players[player]
         before = tensors.clone(params) if self.rowwise else []
@@ -131,7 +131,7 @@ class ComposedStepper(Stepper):
             self.counters.calls_value += 1
             if self.rowwise:
                 apart = tensors.squared_distance(params, before, rowwise=True)
-                self.row_calls += self._paying & (apart != 0.0)
+                self.row_calls += self._counted_rows & (apart != 0.0)
                 tensors.copy_(before, [param.detach() for param in params])
             tensors.drop_cached_casts()
             with torch.no_grad():
