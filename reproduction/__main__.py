@@ -47,12 +47,24 @@ def _parser() -> argparse.ArgumentParser:
     add("names", nargs="*", metavar="NAME", help="experiments, or all (default)")
     add("--scale", choices=SCALES, default="quick")
     add("--seeds", type=_seeds, metavar="N | A,B,...", help="number of seeds, or the seeds")
-    add("--max-calls", type=int, metavar="N", help="gradient evaluations per run, where it applies")
-    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    add(
+        "--max-calls",
+        type=_positive,
+        metavar="N",
+        help="gradient evaluations per run, where it applies",
+    )
+    add("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes")
     add("--out", type=Path, help="folder (default: runs/SCALE)")
     add("--overwrite", action="store_true", help="run finished runs again")
     add("--report-only", action="store_true", help="check and draw the runs in --out again")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
 
 
 def _seeds(text: str) -> list[int]:
@@ -90,6 +102,9 @@ def _run(options: argparse.Namespace) -> int:
     sections = report.write(folder)
     print(report.result_table(sections))
     print(f"\nreport: {folder / 'report.html'}")
+    for section in sections:
+        if section.figure is not None:
+            print(f"figure: {section.figure.with_suffix('.png')}")
     kept = f", {outcome.num_kept} kept" if outcome.num_kept else ""
     print(f"runs:   {outcome.num_run} run{kept}, {time.perf_counter() - started:.0f} s")
     return 1 if outcome.broken else 0

@@ -129,7 +129,7 @@ def configs(scale: Scale, seeds: Seeds = None, max_calls: int | None = None) -> 
 
 
 def run(config: Config, run: RunFolder) -> None:
-    """Train, and attack with every size."""
+    """Train, and attack with every size; an interrupted run is resumed."""
     if config.method in ("library", _DEFAULT):
         asked = training(
             config,
@@ -139,7 +139,7 @@ def run(config: Config, run: RunFolder) -> None:
             final_samples="all",
             eval_eps=_EPS,
         )
-        train_into(asked, run)
+        train_into(asked, run, resumable=True)
         return
     images = data.load(config.data)
     name = "cnn" if config.data == "mnist" else "small-cnn"

@@ -147,7 +147,7 @@ def run(config: Config, run: RunFolder) -> None:
         seed=config.seed,
         **_OPTIONS[config.name],
     )
-    train_into(asked, run)
+    train_into(asked, run, resumable=False)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:

@@ -9,6 +9,7 @@ norm stays in training mode during the inner loop, and perturbed inputs are not 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,3 +87,14 @@ class ReleasedTraining:
         self.x_optimizer.step()
         self.calls, self.x_steps = self.calls + 1, self.x_steps + 1
         return loss.item()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model, its optimizer and the counts."""
+        parts = {"model": self.model.state_dict(), "x_optimizer": self.x_optimizer.state_dict()}
+        return {**parts, "calls": self.calls, "x_steps": self.x_steps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.model.load_state_dict(state_dict["model"])
+        self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
+        self.calls, self.x_steps = state_dict["calls"], state_dict["x_steps"]

@@ -34,7 +34,7 @@ Lines = Mapping[str, Runs]
 _BEGINNING, _END = 0.2, 0.95
 """The beginning of a run is its first fifth, the end its last twentieth, in gradient calls."""
 _POINTS, _ROWS = 60, 100
-_DIVERGED = "diverged"
+_TRAINING, _DIVERGED = "training", "diverged"
 
 
 def training(config: Any, **others: Any) -> TrainConfig:
@@ -66,12 +66,24 @@ def eval_every(config: Any) -> int:
     return max(1, int(config.max_calls) // int(config.num_evaluations))
 
 
-def train_into(config: TrainConfig, run: RunFolder) -> None:
+def train_into(config: TrainConfig, run: RunFolder, *, resumable: bool) -> None:
     """Train, and append the rows of the training to the run.
 
     A training that diverges is a result: from there on it has no network, so its accuracies are 0.
+
+    Args:
+        config: What to train.
+        run: Takes the rows.
+        resumable: Keep checkpoints in the run's folder, from which the next attempt resumes.
     """
-    result = train(config)
+    folder = run.path / _TRAINING if resumable else None
+    finished = folder is not None and (folder / "result.json").exists()
+    try:
+        result = train(config, folder, resume=resumable and not finished, overwrite=finished)
+    except ValueError:
+        if folder is None or finished:
+            raise
+        result = train(config, folder, overwrite=True)  # the earlier attempt cannot be resumed
     if result.status is TrainStatus.INTERRUPTED:
         _give_way()
     run.append(result.rows)
@@ -90,6 +102,8 @@ def train_released(
     eval_samples: int | None = None,
 ) -> None:
     """Train with the authors' released loop, and append losses and accuracies to the run.
+
+    There is a checkpoint with every evaluation; the next attempt resumes from the last one.
 
     Args:
         config: Has the fields that both figures have.
@@ -111,11 +125,29 @@ def train_released(
     batches = Batches(
         points.inputs_train, points.targets_train, config.batch_size, seed=config.seed
     )
+    rows: list[dict[str, Any]] = []
+    folder = RunFolder(run.path / _TRAINING)
+    finished = (folder.path / "result.json").exists()
+    checkpoint = None if finished else next(folder.checkpoints(), None)
+    if checkpoint is None:
+        folder.start({}, overwrite=True)
+    else:
+        folder.resume(checkpoint)
+        state.load_state_dict(checkpoint.state["training"])
+        batches.load_state_dict(checkpoint.state["batches"])
+        rows = checkpoint.state["rows"]
 
     def evaluate(num_samples: int | None) -> dict[str, float]:
         return _accuracies(model, points, eps, num_samples)
 
-    run.append(list(_released_rows(state, batches, evaluate, eval_every(config), eval_samples)))
+    for row in _released_rows(state, batches, evaluate, eval_every(config), eval_samples):
+        rows.append(row)
+        if "eval_samples" in row:
+            folder.save_checkpoint(
+                {"training": state.state_dict(), "batches": batches.state_dict(), "rows": rows}
+            )
+    run.append(rows)
+    folder.finish()
 
 
 def _released_rows(

@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -17,6 +19,7 @@ from neada.runs import RunFolder, locked, read_json, remove_temporary_files, wri
 from reproduction import experiment as registry
 from reproduction.experiment import Record, Scale, Seeds, read_record, run_folder
 
+_LOG_SECONDS = 30.0
 _REQUEST = "reproduction.json"
 """In the folder of a reproduction: its experiments, scale, seeds and calls."""
 
@@ -130,7 +133,7 @@ def _folder(task: Task, out: Path) -> RunFolder:
 
 def _execute(tasks: Sequence[Task], out: Path, jobs: int) -> list[tuple[str, str]]:
     """Do all tasks; returns those that raised, each with the error in one line."""
-    bar = tqdm(total=len(tasks), unit="run", disable=None)  # None: only on a terminal
+    bar = _Bar(len(tasks))
     errors: list[BaseException | None] = []
     if jobs == 1:
         for task in tasks:
@@ -161,6 +164,24 @@ def _execute(tasks: Sequence[Task], out: Path, jobs: int) -> list[tuple[str, str
         for task, error in zip(tasks, errors, strict=True)
         if error is not None
     ]
+
+
+class _Bar:
+    """The number of finished runs: a bar on a terminal, elsewhere a line every 30 seconds."""
+
+    def __init__(self, num_runs: int) -> None:
+        self._bar = tqdm(total=num_runs, unit="run", disable=None)
+        self._last_line = time.monotonic()
+
+    def update(self) -> None:
+        self._bar.n += 1
+        self._bar.refresh()
+        if self._bar.disable and time.monotonic() - self._last_line >= _LOG_SECONDS:
+            self._last_line = time.monotonic()
+            print(f"{self._bar.n} of {self._bar.total} runs", file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
 
 
 def _do(task: Task, out: Path) -> None:

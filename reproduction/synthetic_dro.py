@@ -120,7 +120,7 @@ def run(config: Config, run: RunFolder) -> None:
     """Train and attack."""
     if config.method == "library":
         asked = training(config, data="synthetic", data_seed=config.seed, eval_eps=(_EPS,))
-        train_into(asked, run)
+        train_into(asked, run, resumable=False)
         return
     points = data.load("synthetic", seed=config.seed)
     model = models.make("mlp", points.input_shape, points.num_classes, seed=config.seed)
