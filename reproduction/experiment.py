@@ -4,7 +4,6 @@ An experiment is a module with a config, runs, claims and a figure. Everything t
 `figure` see comes from run folders, so both can be repeated without running anything again.
 """
 
-import difflib
 import hashlib
 import importlib
 import inspect
@@ -14,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -54,21 +53,14 @@ SUBJECTS: dict[Subject, str] = {
 }
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
-        "fewer gradient calls, seeds and problems than the other scales (a quarter of the paper's "
-        "calls for Figures 1 and 2), and 8x8 digits in place of MNIST: about three minutes for "
-        "everything on two cores. It shows that every part works; a result can change with longer "
-        "runs and more seeds."
+        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about three minutes on "
+        "two cores. Results can change with longer runs and more seeds."
     ),
     "standard": (
-        "the paper's gradient calls for Figures 1 to 3 and a fiftieth of them for Figure 4 "
-        "(MNIST); 10 seeds for Figure 2, 20 for Figure 3 and three for Figure 4; all problems: "
-        "several hours on two cores, most of them for Figure 4 and `no-learning-rate`."
+        "the paper's calls for Figures 1 to 3, a fiftieth of them for Figure 4 (MNIST): several "
+        "hours on two cores, most of them for Figure 4 and `no-learning-rate`."
     ),
-    "paper": (
-        "the paper's gradient calls for every figure, MNIST, 30 seeds for Figures 2 and 3 and "
-        "three for Figure 4, the longest runs for the theorems: several days on two cores, most "
-        "of them for Figure 4."
-    ),
+    "paper": "the paper's calls for every figure: several days, most of them for Figure 4.",
 }
 """What a scale means: budgets, data, seeds, time."""
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
@@ -133,20 +125,6 @@ class Claim:
             return f"between {self.expected[0]:.4g} and {self.expected[1]:.4g}"
         return f"{self.relation} {self.expected:.4g}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The claim, its subject and its result as plain data."""
-        return {**asdict(self), "subject": self.subject, "result": self.result}
-
-
-class ExperimentConfig(Protocol):
-    """A frozen dataclass of plain values that says all about one run."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def label(self) -> str:
-        """A few words that tell this run from the others of its experiment."""
-
 
 @dataclass(frozen=True)
 class Record:
@@ -172,7 +150,7 @@ class Record:
         return {name: self.column(name, **facts) for name in names}
 
 
-def read_record(run: RunFolder, config: ExperimentConfig) -> Record:
+def read_record(run: RunFolder, config: Any) -> Record:
     """Read a finished run.
 
     Raises:
@@ -221,7 +199,7 @@ def chosen_seeds(seeds: Seeds, usual: int) -> tuple[int, ...]:
     return tuple(range(usual) if seeds is None else seeds)
 
 
-def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
+def run_folder(out: Path, name: str, config: Any) -> Path:
     """Where a run of an experiment lives: a readable label and a fingerprint of its config."""
     content = json.dumps(encode(asdict(config)), sort_keys=True)
     fingerprint = hashlib.sha256(content.encode()).hexdigest()[:8]
@@ -236,10 +214,7 @@ def make(name: str) -> Experiment:
         ValueError: There is no experiment of that name.
     """
     if name not in EXPERIMENTS:
-        nearest = difflib.get_close_matches(name, EXPERIMENTS, 1)
-        raise ValueError(
-            f"unknown experiment {name!r}: choose from {', '.join(nearest or EXPERIMENTS)}"
-        )
+        raise ValueError(f"unknown experiment {name!r}: choose from {', '.join(EXPERIMENTS)}")
     return cast(Experiment, importlib.import_module(f"reproduction.{name.replace('-', '_')}"))
 
 

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -97,8 +99,7 @@ def method_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def _method_of(label: str) -> str | None:
     """The longest name of a method that the label begins with; capitals do not count."""
-    words = label.lower().replace(",", " ,") + " "
-    found = [name for name in _METHODS if words.startswith(name.lower().replace(",", " ,") + " ")]
+    found = [name for name in _METHODS if label.lower().startswith(name.lower())]
     return max(found, key=len, default=None)
 
 
@@ -115,12 +116,12 @@ def save(figure: Figure, folder: Path, name: str = "figure") -> tuple[Path, Path
     return paths
 
 
-# Words beside a line of a panel.
-_BESIDE: dict[str, Any] = {"textcoords": "offset points", "color": "0.35", "fontsize": 8}
 _BAND = (0.1, 0.9)
 _BAND_SEEDS = 5
 """With fewer columns every one is drawn instead of a band."""
 Scale = Literal["linear", "log"]
+Guide = tuple[str, NDArray[np.float64], NDArray[np.float64]]
+"""A line to compare with: its label, x and y."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,7 @@ class Curve:
         label: The name in the legend.
         x: Where the numbers were taken.
         values: The numbers, shape (points,) or (points, seeds).
-        style: Of the line and its markers; by default that of the method with this name. Without a
-            line every number is a dot of its own.
+        style: Of the line and its markers; by default that of the method with this name.
     """
 
     label: str
@@ -148,37 +148,31 @@ class Panel:
     Attributes:
         title: Above the panel.
         curves: What is drawn.
-        guides: Reference lines with a label at their start: label, x and y.
-        levels: Horizontal lines: a label and a height.
+        guides: Dotted reference lines.
         x_label: Below the panel, if it differs from the figure's.
         y_label: Left of the panel, likewise.
-        y_scale: Of its y axis, likewise.
-        x_ticks: Places on the x axis with words for them, instead of numbers.
+        y_scale: Of its y axis.
     """
 
     title: str
     curves: Sequence[Curve]
-    guides: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]] = ()
-    levels: Sequence[tuple[str, float]] = ()
-    x_label: str | None = None
+    guides: Sequence[Guide] = ()
+    x_label: str = ""
     y_label: str = ""
-    y_scale: Scale | None = None
-    x_ticks: Sequence[tuple[float, str]] = ()
+    y_scale: Scale = "log"
 
 
 def curves_figure(
     panels: Sequence[Panel],
     *,
     num_columns: int,
-    y_label: str,
+    y_label: str = "",
     x_label: str = "gradient calls",
     x_scale: Scale = "linear",
-    y_scale: Scale = "log",
     legend_columns: int = 4,
     legends: Literal["shared", "own"] = "shared",
     panel_size: tuple[float, float] = (3.4, 2.8),
     largest: float = 1e6,
-    same_y: bool = False,
     note: str = "",
 ) -> Figure:
     """One panel beside the other: the mean over seeds, and their middle 80 % as a band.
@@ -192,142 +186,71 @@ def curves_figure(
         y_label: Left of the panels.
         x_label: Below them.
         x_scale: Of their x axes.
-        y_scale: Of their y axes.
         legend_columns: Entries in a row of a legend.
         legends: One below all panels, or one below each.
         panel_size: Width and height in inches.
         largest: On a logarithmic axis, what is beyond it leaves the panel through its upper edge.
-        same_y: Whether all panels have the same y axis.
         note: Further words there.
     """
     figure, axes = new_figure(len(panels), num_columns, panel_size)
     labels = [curve.label for panel in panels for curve in panel.curves]
     for number, (panel, cell) in enumerate(zip(panels, axes, strict=True)):
-        scale = panel.y_scale or y_scale
         own = [curve.label for curve in panel.curves]
         styles = method_styles(labels if legends == "shared" else own)
         for offset, curve in enumerate(panel.curves):
-            _draw(cell, curve, curve.style or styles[curve.label], scale, offset, largest)
+            style = curve.style or styles[curve.label]
+            _draw(cell, curve, style, panel.y_scale, offset, 10 * largest)
         for label, x, y in panel.guides:
-            cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2)
-            rises = y[-1] > y[0]
-            cell.annotate(
-                *(label, (x[0], y[0]), (6, -3 if rises else 3)),
-                **(_BESIDE | {"va": "top" if rises else "bottom"}),
-            )
-        for label, height in panel.levels:
-            cell.axhline(height, color="0.35", linestyle=(0, (4, 2)), linewidth=1.0)
-            place = (0.99, height), (0, 3)
-            cell.annotate(label, *place, ("axes fraction", "data"), **(_BESIDE | {"ha": "right"}))
-        label_axes(
-            cell,
-            panel.title,
-            x_label if panel.x_label is None else panel.x_label,
-            panel.y_label or ("" if number % num_columns else y_label),
-        )
-        _set_scales(cell, x_scale, scale, largest)
-        if panel.x_ticks:
-            places, words = zip(*panel.x_ticks, strict=True)
-            cell.set_xticks(places, words, rotation=40, ha="right", rotation_mode="anchor")
-            cell.tick_params(axis="x", which="minor", bottom=False)
+            cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2, label=label or None)
+        outer_label = "" if number % num_columns else y_label
+        label_axes(cell, panel.title, panel.x_label or x_label, panel.y_label or outer_label)
+        cell.set(xscale=x_scale, yscale=panel.y_scale)
+        cell.grid(alpha=0.25)
+        if panel.y_scale == "log" and cell.get_ylim()[1] > 2 * largest:
+            cell.set_ylim(top=2 * largest)
         if legends == "own":
-            cell.legend(
-                fontsize=8,
-                ncols=legend_columns,
-                frameon=False,
-                handlelength=3.2,
-                loc="upper center",
-                bbox_to_anchor=(0.5, -0.2),
-            )
-    if same_y:
-        low, high = np.array([cell.get_ylim() for cell in axes]).T
-        for cell in axes:
-            cell.set_ylim(low.min(), high.max())
+            below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+            cell.legend(fontsize=8, ncols=legend_columns, frameon=False, **below)
     if legends == "shared":
         shared_legend(figure, axes, legend_columns)
-    add_note(figure, "; ".join(filter(None, [_meaning(panels, y_scale), note])))
+    add_note(figure, "; ".join(filter(None, [_meaning(panels), note])))
     return figure
 
 
-def _set_scales(axes: Axes, x_scale: Scale, y_scale: Scale, largest: float) -> None:
-    axes.set_xscale(x_scale)
-    axes.set_yscale(y_scale)
-    if y_scale == "log" and axes.get_ylim()[1] > 2 * largest:
-        axes.set_ylim(top=2 * largest)
-    if x_scale == "linear":
-        axes.locator_params(axis="x", nbins=5)
-    if "linear" in (x_scale, y_scale):
-        axes.minorticks_on()
-    axes.grid(alpha=0.25)
-
-
-def _meaning(panels: Sequence[Panel], y_scale: Scale) -> str:
+def _meaning(panels: Sequence[Panel]) -> str:
     """What the lines and bands of a figure are; empty where there is one number at each place."""
-    counts, scales, zeros = set(), set(), False
-    for panel in panels:
-        scale = panel.y_scale or y_scale
-        for curve in panel.curves:
-            if _is_dots(curve.style):
-                continue
-            values = np.asarray(curve.values)
-            zeros |= scale == "log" and bool((values < SMALLEST).any())
-            if values.ndim == 2:
-                counts.add(values.shape[1])
-                scales.add(scale)
-    words = []
-    if max(counts, default=1) > 1:
-        mean = {"log": "geometric mean", "linear": "mean"}.get("".join(scales))
-        mean = mean or "mean (geometric on logarithmic axes)"
-        number = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
-        spread = "bands: 10th to 90th percentile"
-        if max(counts) < _BAND_SEEDS:
-            spread = "thin lines: single seeds"
-        words.append(f"lines: {mean} over {number} seeds; {spread}")
-    if zeros:
-        words.append(f"an exact zero is drawn at {SMALLEST:g}")
-    return "; ".join(words)
-
-
-def _is_dots(style: Mapping[str, Any] | None) -> bool:
-    return style is not None and style.get("linestyle") == "none"
+    values = [np.asarray(curve.values) for panel in panels for curve in panel.curves]
+    counts = {each.shape[1] for each in values if each.ndim == 2}
+    if max(counts, default=1) == 1:
+        return ""
+    number = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
+    spread = "bands: 10th to 90th percentile"
+    if max(counts) < _BAND_SEEDS:
+        spread = "thin lines: single seeds"
+    return f"lines: mean over {number} seeds (geometric on logarithmic axes); {spread}"
 
 
 def _draw(
-    axes: Axes,
-    curve: Curve,
-    style: Mapping[str, Any],
-    y_scale: Scale,
-    offset: int,
-    largest: float,
+    axes: Axes, curve: Curve, style: Mapping[str, Any], scale: Scale, offset: int, top: float
 ) -> None:
     values = np.asarray(curve.values, dtype=float)
     values = values[:, None] if values.ndim == 1 else values
-    dots = _is_dots(style)
-    if y_scale == "log":
-        # A line leaves the panel; a dot has to be seen.
-        top = largest if dots else 10 * largest
+    if scale == "log":
         values = np.clip(np.nan_to_num(values, nan=np.inf, posinf=1e300), SMALLEST, top)
         middle = np.exp(np.log(values).mean(axis=1))
-        low, high = np.exp(np.quantile(np.log(values), _BAND, axis=1))
     else:
         middle = values.mean(axis=1)
-        low, high = np.quantile(values, _BAND, axis=1)
     # Markers of different curves sit at different places, so that none hides another.
     many = (offset * max(1, len(middle) // 40), max(1, len(middle) // 5))
-    every = many if len(middle) > 20 and not dots else 1
+    every = many if len(middle) > 20 else 1
     axes.plot(
         curve.x, middle, label=curve.label, markevery=every, markersize=4.5, alpha=0.95, **style
     )
-    if values.shape[1] == 1 or dots:
-        return
-    look = {"color": style["color"], "linestyle": style["linestyle"]}
-    edges = np.array([low, high])
     if values.shape[1] >= _BAND_SEEDS:
-        axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.1, lw=0)
-    else:
-        edges = values.T
-    for edge in edges:  # tells apart bands that lie over each other
-        axes.plot(curve.x, edge, **look, alpha=0.35, linewidth=0.5)
+        low, high = np.quantile(values, _BAND, axis=1)
+        axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.15, lw=0)
+    elif values.shape[1] > 1:
+        axes.plot(curve.x, values, color=style["color"], alpha=0.35, linewidth=0.5)
 
 
 @dataclass(frozen=True)
@@ -339,14 +262,14 @@ class HeatMap:
         x: The positions of the columns, increasing.
         y: The positions of the rows, increasing.
         values: Shape (len(y), len(x)).
-        lines: Curves to draw over it: a label, x and y.
+        guides: At most two lines to draw over it.
     """
 
     title: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     values: NDArray[np.float64]
-    lines: Sequence[tuple[str, NDArray[np.float64], NDArray[np.float64]]] = ()
+    guides: Sequence[Guide] = ()
 
 
 def heat_maps_figure(
@@ -357,8 +280,7 @@ def heat_maps_figure(
     y_label: str,
     value_label: str,
     value_range: tuple[float, float],
-    ticks: Sequence[tuple[float, str]] = (),
-    panel_size: tuple[float, float] = (3.3, 2.9),
+    panel_size: tuple[float, float],
     note: str = "",
 ) -> Figure:
     """Maps with one scale of colors, light to dark, which also reads in grey.
@@ -370,49 +292,23 @@ def heat_maps_figure(
         y_label: Left of them.
         value_label: Beside the bar of colors.
         value_range: The numbers at the ends of the bar.
-        ticks: Numbers on the bar with words for them, instead of plain numbers.
         panel_size: Width and height in inches.
         note: Words below the figure.
     """
     figure, axes = new_figure(len(maps), num_columns, panel_size)
-    from matplotlib.patheffects import withStroke
-
-    image = None
-    for number, (heat_map, cell) in enumerate(zip(maps, axes, strict=True)):
-        image = cell.pcolormesh(
-            *(_edges(heat_map.x), _edges(heat_map.y), heat_map.values),
-            cmap="cividis",
-            vmin=value_range[0],
-            vmax=value_range[1],
-            rasterized=True,
-        )
-        for (label, x, y), (color, dash, edge) in zip(heat_map.lines, _OVER_MAPS, strict=False):
-            effects = [withStroke(linewidth=3.5, foreground=edge)]
-            cell.plot(*(x, y, dash), color=color, linewidth=1.8, label=label, path_effects=effects)
-        cell.set_xscale("log")
-        cell.set_yscale("log")
-        cell.set_xlim(_edges(heat_map.x)[0], _edges(heat_map.x)[-1])
-        cell.set_ylim(_edges(heat_map.y)[0], _edges(heat_map.y)[-1])
-        label_axes(cell, heat_map.title, x_label, "" if number % num_columns else y_label)
-    if image is not None:
-        bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
-        bar.set_label(value_label, fontsize=9)
-        if ticks:
-            bar.set_ticks([place for place, _ in ticks], labels=[words for _, words in ticks])
-        bar.ax.tick_params(labelsize=8)
+    colors = Normalize(*value_range)
+    for heat_map, cell in zip(maps, axes, strict=True):
+        grid = heat_map.x, heat_map.y, heat_map.values
+        cell.pcolormesh(*grid, cmap="cividis", norm=colors, rasterized=True)
+        for number, (label, x, y) in enumerate(heat_map.guides):
+            color, dash = ("#D7191C", "-") if number else ("black", "--")
+            cell.plot(x, y, color=color, linestyle=dash, linewidth=1.8, label=label)
+        limits = {"xlim": heat_map.x[[0, -1]], "ylim": heat_map.y[[0, -1]]}
+        cell.set(xscale="log", yscale="log", facecolor="0.6", **limits)
+        label_axes(cell, heat_map.title, x_label, y_label)
+        cell.label_outer()
+    bar = figure.colorbar(ScalarMappable(colors, "cividis"), ax=axes, shrink=0.85, pad=0.02)
+    bar.set_label(value_label, fontsize=9)
     shared_legend(figure, axes)
     add_note(figure, note)
     return figure
-
-
-# Color, dash and outline of lines that have to be seen on every color of a map and beside it.
-_OVER_MAPS = (("white", "-", "black"), ("#D7191C", "--", "white"), ("white", ":", "black"))
-
-
-def _edges(centers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The borders of cells around logarithmically spaced centers."""
-    logs = np.log(centers)
-    middles = (logs[1:] + logs[:-1]) / 2
-    first, last = 2 * logs[0] - middles[0], 2 * logs[-1] - middles[-1]
-    edges: NDArray[np.float64] = np.exp(np.concatenate([[first], middles, [last]]))
-    return edges

@@ -54,10 +54,6 @@ _COMPARED = ("Adam", "AMSGrad", "GDA", "NeAda-Adam", "NeAda-AMSGrad", "NeAda-Ada
 _CONVERGED = 0.2
 """Largest |grad_x| in the last tenth of the calls; it is about 3 at the start."""
 
-_TOP = 100.0
-"""The figure ends here: what runs away is far beyond it soon."""
-
-
 Start = Literal["paper", "random"]
 _STARTS: dict[Start, str] = {"paper": "the paper's start", "random": "random starts"}
 
@@ -194,41 +190,19 @@ def _claim(record: Record, start: Start, ratio: float) -> Claim:
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """One panel per ratio: curves from the paper's start, then where every random start ended."""
-    records = [record for record in records if not record.config.is_longer]
+    """One panel per ratio: curves from the paper's start."""
+    drawn = [record for record in records if not record.config.is_longer]
     panels = [
         figures.Panel(
             f"ratio {ratio:g}, {_STARTS['paper']}",
-            [figures.Curve(r.config.method, *curves(r, ratio, start="paper")) for r in records],
+            [figures.Curve(r.config.method, *curves(r, ratio, start="paper")) for r in drawn],
         )
         for ratio, _ in _MAX_CALLS
-    ]
-    # The bands of random starts would all lie over each other.
-    panels += [
-        figures.Panel(
-            f"ratio {ratio:g}, {_STARTS['random']}",
-            [_dots(place, r, ratio) for place, r in enumerate(records)],
-            levels=[(f"converged: at most {_CONVERGED:g}", _CONVERGED)],
-            x_label="",
-            y_label="" if number else "|grad_x f| at the end",
-            x_ticks=[(place, r.config.label) for place, r in enumerate(records)],
-        )
-        for number, (ratio, _) in enumerate(_MAX_CALLS)
     ]
     return figures.curves_figure(
         panels,
         num_columns=3,
         y_label="|grad_x f|, noiseless",
-        largest=_TOP,
-        same_y=True,
-        note="a dot: one random start, the largest norm in the last tenth of its calls (at "
-        f"{_TOP:g} if it is larger); ratio = lr_y / lr_x",
+        largest=100.0,
+        note="ratio = lr_y / lr_x",
     )
-
-
-def _dots(place: int, record: Record, ratio: float) -> figures.Curve:
-    """The levels at the end, side by side."""
-    levels = end_level(record, ratio, start="random")
-    label = record.config.label
-    style = figures.method_style(label) | {"linestyle": "none"}
-    return figures.Curve(label, place + np.linspace(-0.3, 0.3, len(levels)), levels, style)

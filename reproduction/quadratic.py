@@ -1,13 +1,12 @@
 """Figure 1: the quadratic on which methods without nesting need the right ratio of learning rates.
 
-f(x, y) = -y^2/2 + L x y - L^2 x^2/2 with L = 2, the optimizers with torch's defaults. Nested
-methods are run with two stopping rules: that of the authors' scripts and that of the paper's text,
-both evaluated at the current y.
+f(x, y) = -y^2/2 + L x y - L^2 x^2/2 with L = 2, the optimizers with torch's defaults. The nested
+methods have the constants of the stopping rule in the authors' scripts, evaluated at the current y:
+a squared y gradient of at most 1/(t+1), or t/10 steps.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -28,16 +27,7 @@ PAPER = (
     "to a stationary point at every ratio."
 )
 
-Rule = Literal["none", "scripts", "text"]
-_RULES: dict[Rule, str] = {
-    "scripts": "squared y gradient at most 1/(t+1), or t/10 steps, as in the authors' scripts",
-    "text": "y gradient at most 1/(t+1), or t+1 steps, as in the paper's text",
-}
-_STOPPING = {
-    "none": None,
-    "scripts": GradientMapping() | InnerSteps(lambda t: 0.1 * t),
-    "text": GradientMapping(power=2.0) | InnerSteps(),
-}
+_STOPPING = GradientMapping() | InnerSteps(lambda t: 0.1 * t)
 _MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
 _X0, _Y0, _L = 1.0, 0.01, 2.0
 _START = abs(_L * (_Y0 - _L * _X0))
@@ -49,36 +39,27 @@ class Config:
 
     Attributes:
         method: Its name in `reproduction.play.METHODS`.
-        rule: The stopping rule; "none" for methods without an inner loop.
         max_calls: The ratios lr_y / lr_x, each with its gradient calls.
         lr_y: The learning rate of y.
         num_points: Points kept of each curve.
     """
 
     method: str
-    rule: Rule
     max_calls: tuple[tuple[float, int], ...] = _MAX_CALLS
     lr_y: float = 0.2
     num_points: int = 400
 
     @property
     def label(self) -> str:
-        """The method, and its stopping rule where it has one."""
-        return self.method if self.rule == "none" else f"{self.method} {self.rule}"
+        """The method."""
+        return self.method
 
 
 def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
-    """Eight methods, the nested four with both stopping rules; fewer calls at scale quick."""
+    """Eight methods; fewer calls at scale quick."""
     most = 2000 if scale == "quick" else max(calls for _, calls in _MAX_CALLS)
     max_calls = tuple((ratio, min(calls, most)) for ratio, calls in _MAX_CALLS)
-    return [
-        *(Config(method, "none", max_calls) for method in FAMILIES.values()),
-        *(
-            Config(f"NeAda-{method}", rule, max_calls)
-            for method in FAMILIES.values()
-            for rule in _RULES
-        ),
-    ]
+    return [Config(method, max_calls) for method in METHODS]
 
 
 def run(config: Config, run: RunFolder) -> None:
@@ -91,7 +72,7 @@ def run(config: Config, run: RunFolder) -> None:
         lr_x=lr_y / ratios,
         lr_y=lr_y,
         max_calls=torch.tensor([calls for _, calls in config.max_calls]),
-        stopping=_STOPPING[config.rule],
+        stopping=_STOPPING,
     )
     fun = problems.make("quadratic").fun
     calls, norms = play(METHODS[config.method], fun, rows)
@@ -103,25 +84,24 @@ def run(config: Config, run: RunFolder) -> None:
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who diverges, who stays where it was, who converges; and that nesting always helps."""
-    found = {(r.config.method, r.config.rule): r for r in records}
+    found = {r.config.method: r for r in records}
     adaptive = ("Adam", "AMSGrad", "AdaGrad")
 
-    def level(method: str, ratio: float, rule: Rule = "none") -> float:
-        return float(end_level(found[method, rule], ratio)[0]) / _START
+    def level(method: str, ratio: float) -> float:
+        return float(end_level(found[method], ratio)[0]) / _START
 
     def growth(method: str, ratio: float) -> float:
-        return float(curves(found[method, "none"], ratio)[1][-1, 0]) / _START
+        return float(curves(found[method], ratio)[1][-1, 0]) / _START
 
     def change(method: str, ratio: float) -> float:
-        return float(np.abs(curves(found[method, "none"], ratio)[1] / _START - 1.0).max())
+        return float(np.abs(curves(found[method], ratio)[1] / _START - 1.0).max())
 
-    def nested(family: Family, rule: Rule) -> Claim:
+    def nested(family: Family) -> Claim:
         name = f"NeAda-{FAMILIES[family]}"
-        levels = {ratio: level(name, ratio, rule) for ratio, _ in _MAX_CALLS}
+        levels = {ratio: level(name, ratio) for ratio, _ in _MAX_CALLS}
         return Claim(
-            f"quadratic/{rule}/neada-{family}",
-            f"{name} trends to a stationary point for every r ({_RULES[rule]}): largest end / "
-            "start over r",
+            f"quadratic/scripts/neada-{family}",
+            f"{name} trends to a stationary point for every r: largest end / start over r",
             "Figure 1",
             max(levels.values()),
             "<",
@@ -179,22 +159,16 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             "<",
             1e-6,
         ),
-        *(nested(family, rule) for rule in _RULES for family in FAMILIES),
+        *map(nested, FAMILIES),
     ]
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """One panel per ratio; a second row for the other stopping rule."""
+    """One panel per ratio."""
     panels = [
         figures.Panel(
-            f"r = {ratio:g}, {words}",
-            [
-                figures.Curve(r.config.method, *curves(r, ratio))
-                for r in records
-                if r.config.rule in ("none", rule)
-            ],
+            f"r = {ratio:g}", [figures.Curve(r.config.method, *curves(r, ratio)) for r in records]
         )
-        for rule, words in (("scripts", "scripts' rule"), ("text", "paper's text"))
         for ratio, _ in _MAX_CALLS
     ]
     return figures.curves_figure(
@@ -202,6 +176,5 @@ def figure(records: Sequence[Record]) -> Figure:
         num_columns=4,
         y_label="|grad_x f|",
         panel_size=(2.6, 2.6),
-        note="r = lr_y / lr_x; nested methods (NeAda) have the stopping rule of the authors' "
-        "scripts in the upper row, that of the paper's text in the lower one",
+        note="r = lr_y / lr_x",
     )

@@ -4,8 +4,7 @@ Losses f_t(x) = (x - z_t)^2/2 on [-1, 1] with z_t = +1 or -1 at random, so mu = 
 `GeneralizedAdaGrad` plays all learning rates and seeds, one row each.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +16,8 @@ from neada.optim import GeneralizedAdaGrad
 from neada.runs import RunFolder
 from neada.sets import Box
 from reproduction import figures
-from reproduction.experiment import (
-    Array,
-    Claim,
-    Record,
-    Relation,
-    Scale,
-    Seeds,
-    chosen_seeds,
-)
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds, chosen_seeds
+from reproduction.rates import slope
 
 TITLE = "Regret of Generalized AdaGrad"
 WHERE = "Theorem 4"
@@ -38,7 +30,7 @@ PAPER = (
 _GRADIENT_BOUND, _MODULUS = 2.0, 1.0
 _SLOW = (0.25, 0.5, 0.75)
 _USUAL = 0.25
-_TOO_SMALL, _BENIGN, _PROVEN = (0.02, 0.05, 0.1), (0.2, 0.3), 1.0
+_TOO_SMALL, _PROVEN = (0.02, 0.05, 0.1), 1.0
 _ROUNDS: dict[Scale, int] = {"quick": 10_000, "standard": 100_000, "paper": 1_000_000}
 _SEEDS: dict[Scale, int] = {"quick": 16, "standard": 64, "paper": 64}
 _NUM_POINTS, _BLOCK = 60, 1024
@@ -111,31 +103,6 @@ def play(targets: Iterable[Array], learners: Learners, at: NDArray[np.intp]) -> 
     return regrets, sums
 
 
-def proven_bound(learners: Learners, sums: Array, gradient_bound: float) -> Array:
-    """What the proof of Theorem 4 gives with its slips mended, for every measured v.
-
-    For alpha = 1 it is proven only from lr = G^2/mu on.
-
-    Args:
-        learners: The rows.
-        sums: The sums v, shape (points, rows).
-        gradient_bound: G of the problem that is not stretched.
-    """
-    alpha, lr, v0 = learners.alpha, learners.lr, learners.v0
-    modulus, diameter = 1.0 / learners.scale**2, 2.0 * learners.scale
-    bound_sq = (gradient_bound / learners.scale) ** 2
-    first = (v0 + bound_sq) ** alpha * diameter**2
-    slow = 1.0 - alpha if alpha < 1.0 else 1.0
-    rounds = 1.0 + alpha * (alpha * bound_sq) ** (1.0 / slow) / (
-        (lr * modulus) ** ((1.0 + slow) / slow) * v0**slow
-    )
-    excess = np.maximum(alpha * bound_sq / v0**slow - lr * modulus, 0.0)
-    last = sums**slow / slow if alpha < 1.0 else np.log(sums / v0)
-    middle = rounds * excess * diameter**2 if alpha < 1.0 else 0.0
-    bound: Array = (first + middle + lr**2 * last) / (2.0 * lr)
-    return bound
-
-
 @dataclass(frozen=True)
 class Config:
     """One exponent with some learning rates on all seeds.
@@ -145,16 +112,12 @@ class Config:
         lr_shares: The learning rates as shares of G^2/mu.
         num_rounds: Rounds in all.
         seeds: Of the sequences of losses.
-        start: The first point.
-        v0: Where the sum of squared gradients starts.
     """
 
     alpha: float
     lr_shares: tuple[float, ...]
     num_rounds: int
     seeds: tuple[int, ...]
-    start: float = 1.0
-    v0: float = 1.0
 
     @property
     def label(self) -> str:
@@ -166,7 +129,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     """The exponents below 1 with learning rate 1, and alpha = 1 with several."""
     rounds, chosen = _ROUNDS[scale], chosen_seeds(seeds, _SEEDS[scale])
     slow = [Config(alpha, (_USUAL,), rounds, chosen) for alpha in _SLOW]
-    return [*slow, Config(1.0, (*_TOO_SMALL, *_BENIGN, _PROVEN), rounds, chosen)]
+    return [*slow, Config(1.0, (*_TOO_SMALL, _PROVEN), rounds, chosen)]
 
 
 def run(config: Config, run: RunFolder) -> None:
@@ -174,17 +137,14 @@ def run(config: Config, run: RunFolder) -> None:
     at = np.unique(np.geomspace(10, config.num_rounds, _NUM_POINTS).astype(np.intp))
     # A block of seeds for every learning rate.
     lr = np.repeat(config.lr_shares, len(config.seeds)) * _GRADIENT_BOUND**2 / _MODULUS
-    learners = Learners(config.alpha, lr, config.v0, config.start)
-    regrets, sums = play(_signs(config), learners, at)
-    bounds = proven_bound(learners, sums, _GRADIENT_BOUND)
+    learners = Learners(config.alpha, lr)
+    regrets, _ = play(_signs(config), learners, at)
     for number, share in enumerate(config.lr_shares):
         mine = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
         run.append(
             [
-                {"lr_share": share, "rounds": int(rounds), "regret": regret, "bound": bound}
-                for rounds, regret, bound in zip(
-                    at, regrets[:, mine].tolist(), bounds[:, mine].tolist(), strict=True
-                )
+                {"lr_share": share, "rounds": int(rounds), "regret": regret}
+                for rounds, regret in zip(at, regrets[:, mine].tolist(), strict=True)
             ]
         )
 
@@ -198,142 +158,67 @@ def _signs(config: Config) -> Iterator[Array]:
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
-    """Exponents, the logarithm, the bound, and the price of a small learning rate."""
-    found = {
-        (record.config.alpha, share): _Regret(record, share)
-        for record in records
-        for share in record.config.lr_shares
-    }
-    slow = {alpha: one for (alpha, _), one in found.items() if alpha < 1.0}
-    exponents = [_exponent_claim(one, alpha) for alpha, one in slow.items()]
-    ones = {share: one for (alpha, share), one in found.items() if alpha == 1.0}
-    if not ones:
-        return exponents
-    return [
-        *exponents,
-        _claim(
-            "logarithm",
-            "alpha = 1 with lr = G^2/mu: growth of the mean regret per unit of log T (a step 4/t "
-            "under this noise makes 8/7 of it)",
-            [ones[_PROVEN]],
-            _Regret.growth_per_log,
-            "between",
-            (0.85, 1.45),
-        ),
-        _claim(
-            "bound",
-            "the regret stays below the bound that the proof gives once mended: largest regret / "
-            "bound over all alpha, T and seeds",
-            [*slow.values(), ones[_PROVEN]],
-            lambda one: float((one.regret / one.bound).max()),
-            "<=",
-            1.0,
-        ),
-        *(_small_rate_claim(ones[share], share) for share in _TOO_SMALL),
-        _claim(
-            "below-threshold",
-            f"alpha = 1 with lr = {_TOO_SMALL[0]:g} G^2/mu: mean regret at the end / the bound "
-            "that is proven from G^2/mu on",
-            [ones[_TOO_SMALL[0]]],
-            lambda one: float((one.regret / one.bound)[-1].mean()),
-            ">",
-            1.0,
-        ),
-        _claim(
-            "benign",
-            "alpha = 1 with lr = 0.2 and 0.3 G^2/mu: nothing is proven, yet on these losses the "
-            "regret is logarithmic: largest exponent (log T itself shows about 0.1)",
-            [ones[share] for share in _BENIGN],
-            _Regret.exponent,
-            "<=",
-            0.2,
-            where="neada",
-        ),
-    ]
+    """Exponents, the logarithm, and the price of a small learning rate."""
+    found = []
+    for record in records:
+        alpha = record.config.alpha
+        for share in record.config.lr_shares:
+            rounds, regret = _mean_regret(record, share)
+            measured = slope(rounds, regret)
+            if alpha < 1.0:
+                name = f"exponent-{alpha:g}"
+                sentence = (
+                    f"alpha = {alpha:g}: the mean regret grows like T^{1.0 - alpha:g}: fitted "
+                    "exponent"
+                )
+                limits = 1.0 - alpha - 0.06, 1.0 - alpha + 0.04
+            elif share < _PROVEN:
+                name = f"small-lr-{share:g}"
+                sentence = (
+                    f"alpha = 1 with lr = {share:g} G^2/mu: no logarithm but a power of T: its "
+                    "exponent 1 - 2 lr mu / E|g|^2, where E|g|^2 falls from 2 at the start to 1 at "
+                    "the solution"
+                )
+                limits = 1.0 - 8.0 * share, 1.0 - 4.0 * share
+            else:
+                name = "logarithm"
+                sentence = (
+                    "alpha = 1 with lr = G^2/mu: growth of the mean regret per unit of log T (a "
+                    "step 4/t under this noise makes 8/7 of it)"
+                )
+                limits = 0.85, 1.45
+                measured = float(np.polyfit(np.log(rounds), regret, 1)[0])
+            seeds = len(record.config.seeds)
+            claim = f"regret/{name}", sentence, WHERE, measured
+            found.append(Claim(*claim, "between", limits, seeds))
+    return found
 
 
-class _Regret:
-    """The measurements of one exponent and learning rate, shape (points, seeds)."""
-
-    def __init__(self, record: Record, share: float) -> None:
-        rows = [row for row in record.rows if row.get("lr_share") == share]
-        self.rounds: Array = np.array([row["rounds"] for row in rows], dtype=float)
-        self.regret: Array = np.array([row["regret"] for row in rows], dtype=float)
-        self.bound: Array = np.array([row["bound"] for row in rows], dtype=float)
-
-    def _late(self) -> tuple[Array, Array]:
-        """Logarithm of the rounds and mean regret, without the first rounds."""
-        late = self.rounds >= min(_FITTED_FROM, self.rounds[-1] / 10.0)
-        return np.log(self.rounds[late]), self.regret[late].mean(axis=1)
-
-    def exponent(self) -> float:
-        """Slope of the logarithm of the mean regret against that of the rounds."""
-        log_rounds, regret = self._late()
-        return float(np.polyfit(log_rounds, np.log(regret), 1)[0]) if regret.min() > 0 else math.nan
-
-    def growth_per_log(self) -> float:
-        """Slope of the mean regret against the logarithm of the rounds."""
-        return float(np.polyfit(*self._late(), 1)[0])
-
-
-def _claim(
-    name: str,
-    sentence: str,
-    needed: Sequence[_Regret],
-    measure: Callable[[_Regret], float],
-    relation: Relation,
-    expected: float | tuple[float, float],
-    where: str = "Theorem 4",
-) -> Claim:
-    """A claim about the largest number that some measurements show."""
-    measured, seeds = max(map(measure, needed)), needed[0].regret.shape[1]
-    return Claim(f"regret/{name}", sentence, where, measured, relation, expected, seeds)
-
-
-def _exponent_claim(one: _Regret, alpha: float) -> Claim:
-    return _claim(
-        f"exponent-{alpha:g}",
-        f"alpha = {alpha:g}: the mean regret grows like T^{1.0 - alpha:g}: fitted exponent",
-        [one],
-        _Regret.exponent,
-        "between",
-        (1.0 - alpha - 0.06, 1.0 - alpha + 0.04),
-    )
-
-
-def _small_rate_claim(one: _Regret, share: float) -> Claim:
-    return _claim(
-        f"small-lr-{share:g}",
-        f"alpha = 1 with lr = {share:g} G^2/mu: no logarithm but a power of T: its exponent "
-        "1 - 2 lr mu / E|g|^2, where E|g|^2 falls from 2 at the start to 1 at the solution",
-        [one],
-        _Regret.exponent,
-        "between",
-        (1.0 - 8.0 * share, 1.0 - 4.0 * share),
-    )
+def _mean_regret(record: Record, share: float) -> tuple[Array, Array]:
+    """The rounds but the first ones, and the mean regret after them."""
+    rounds, regret = (record.column(name, lr_share=share) for name in ("rounds", "regret"))
+    late = rounds >= min(_FITTED_FROM, rounds[-1] / 10.0)
+    return rounds[late], regret[late].mean(axis=1)
 
 
 def figure(records: Sequence[Record]) -> Figure:
     """Regret against rounds: the exponents, and alpha = 1 with every learning rate."""
-    slow = {r.config.alpha: _Regret(r, _USUAL) for r in records if r.config.alpha < 1.0}
-    ones = [r for r in records if r.config.alpha == 1.0]
+    slow, fast = (
+        [r for r in records if (r.config.alpha < 1.0) == below] for below in (True, False)
+    )
     panels = [
         figures.Panel(
             "alpha < 1: slopes of 1 - alpha (dotted)",
-            [_curve(f"alpha {alpha:g}", one) for alpha, one in slow.items()],
-            guides=[_guide(one, 1.0 - alpha) for alpha, one in slow.items()],
+            [_curve(f"alpha {r.config.alpha:g}", r, _USUAL) for r in slow],
+            guides=[_guide(r) for r in slow],
         ),
         figures.Panel(
             "alpha = 1: the learning rate matters",
-            [
-                _curve(f"{share:g} G²/mu", _Regret(record, share))
-                for record in ones
-                for share in record.config.lr_shares
-            ],
+            [_curve(f"{share:g} G²/mu", r, share) for r in fast for share in r.config.lr_shares],
         ),
     ]
     return figures.curves_figure(
-        [panel for panel in panels if panel.curves],
+        panels,
         num_columns=2,
         y_label="regret",
         x_label="rounds T",
@@ -341,14 +226,14 @@ def figure(records: Sequence[Record]) -> Figure:
         legends="own",
         legend_columns=3,
         panel_size=(4.6, 3.1),
-        same_y=True,
     )
 
 
-def _curve(name: str, one: _Regret) -> figures.Curve:
-    return figures.Curve(name, one.rounds, np.maximum(one.regret, 0.1))
+def _curve(name: str, record: Record, share: float) -> figures.Curve:
+    rounds, regret = (record.column(each, lr_share=share) for each in ("rounds", "regret"))
+    return figures.Curve(name, rounds, np.maximum(regret, 0.1))
 
 
-def _guide(one: _Regret, exponent: float) -> tuple[str, Array, Array]:
-    line = one.regret[-1].mean() * (one.rounds / one.rounds[-1]) ** exponent
-    return ("", one.rounds, line)
+def _guide(record: Record) -> figures.Guide:
+    rounds, regret = _mean_regret(record, _USUAL)
+    return "", rounds, regret[-1] * (rounds / rounds[-1]) ** (1.0 - record.config.alpha)

@@ -150,7 +150,10 @@ def as_data(request: dict[str, Any], sections: Sequence[Section]) -> dict[str, A
         "tally": tally(_claims(sections)),
         "experiments": {
             section.name: {
-                "claims": [claim.as_dict() for claim in section.claims],
+                "claims": [
+                    {**asdict(claim), "subject": claim.subject, "result": claim.result}
+                    for claim in section.claims
+                ],
                 "num_runs": len(section.runs),
                 "missing": [label for label, _ in section.missing],
                 "seconds": round(sum(run.seconds for run in section.runs), 3),

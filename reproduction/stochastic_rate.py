@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada.inner import InnerOptions
-from neada.optim import CoinBetting, DoG, FreeRex, GeneralizedAdaGrad, StronglyConvexSGD
+from neada.optim import CoinBetting, FreeRex, GeneralizedAdaGrad, StronglyConvexSGD
 from neada.runs import RunFolder
 from neada.sets import Box
 from neada.steppers import NeAda
@@ -39,10 +39,6 @@ KNOWN = {
     "stochastic-rate/freerex": (
         "The x error has p = 3.7 (quick) and 3.9 (standard), the y error 5.5 and 5.8. "
         "It is the y error that falls too slowly over this range; the cause has not been tested."
-    ),
-    "stochastic-rate/dog": (
-        "The x error has p = 3.9 (quick) and 4.1 (standard), the y error 6.4 and 5.8. The theorem "
-        "does not name DoG."
     ),
 }
 
@@ -76,10 +72,8 @@ _SOLVERS: dict[str, Callable[..., Any]] = {
     _SGD: partial(StronglyConvexSGD, strong_convexity=1.0),
     "AdaGrad alpha 1/2": GeneralizedAdaGrad,
     "AdaGrad alpha 1": partial(GeneralizedAdaGrad, alpha=1.0),
-    "AdaGrad averaged": partial(GeneralizedAdaGrad, average=1.0),
     "coin betting": partial(CoinBetting, average=1.0, **_BOUNDED),
     "FreeRexMomentum": partial(FreeRex, momentum=True, average=0.0, **_BOUNDED),
-    "DoG": partial(DoG, r_eps=1e-2, average=8.0),
 }
 
 
@@ -107,7 +101,6 @@ _CASES = (
     _TAIL,
     Case("tail, sigma = 3", noise_std=3.0),
     Case("valley", "valley"),
-    Case("valley, sigma = 1/3", "valley", 1.0 / 3.0),
     Case("valley, sigma = 3", "valley", 3.0),
     Case("valley, M = t+1", "valley", x_batch="t+1"),
     Case("valley, M = 1", "valley", x_batch="1"),
@@ -153,8 +146,6 @@ _SOLVER_RUNS = (
     (_SGD, "1"),
     ("AdaGrad alpha 1", "t+1"),
     ("AdaGrad alpha 1/2", "t+1"),
-    ("AdaGrad averaged", "t+1"),
-    ("DoG", "t+1"),
     ("coin betting", "t log^2 t"),
     ("FreeRexMomentum", "t log^2 t"),
 )
@@ -187,7 +178,7 @@ def run(config: Config, run: RunFolder) -> None:
         GeneralizedAdaGrad([x], per_row([case.lr for case, _ in groups])[:, 0], rowwise=True),
         _SOLVERS[config.solver]([y], maximize=True, rowwise=True),
         _COUNTS[config.count],
-        inner=InnerOptions(keep="step" if config.solver == "DoG" else "nothing"),
+        inner=InnerOptions(keep="nothing"),
         rowwise=True,
     )
     in_game = {game: per_row([float(case.game == game) for case, _ in groups]) for game in _GAMES}
@@ -248,23 +239,18 @@ def _batch(case: Case, epsilon: float, t: int) -> float:
 
 
 _MARGIN = 1.25  # for a short range
-_THEOREM = (_SGD, "t+1")
-_Key = tuple[str, str]
-_PROMISES: tuple[tuple[str, _Key, tuple[str, ...], str], ...] = (
-    ("tail", _THEOREM, ("tail", "tail, sigma = 3"), WHERE),
-    ("valley", _THEOREM, ("valley", "valley, sigma = 1/3", "valley, sigma = 3"), WHERE),
-    ("growing-batch", _THEOREM, ("valley, M = t+1",), WHERE),
-    ("batch-of-1", _THEOREM, ("valley, M = 1",), "Theorem 1"),
-    ("alpha-1", ("AdaGrad alpha 1", "t+1"), ("tail",), WHERE),
-    ("coin-log", ("coin betting", "t log^2 t"), ("tail",), WHERE),
-    ("freerex", ("FreeRexMomentum", "t log^2 t"), ("tail",), WHERE),
-    ("averaged", ("AdaGrad averaged", "t+1"), ("tail",), "neada"),
-    ("dog", ("DoG", "t+1"), ("tail",), "neada"),
+_RATES: tuple[tuple[str, Relation, str, str, tuple[str, ...], str], ...] = (
+    ("tail", "<=", _SGD, "t+1", ("tail", "tail, sigma = 3"), WHERE),
+    ("valley", "<=", _SGD, "t+1", ("valley", "valley, sigma = 3"), WHERE),
+    ("growing-batch", "<=", _SGD, "t+1", ("valley, M = t+1",), WHERE),
+    ("batch-of-1", "<=", _SGD, "t+1", ("valley, M = 1",), "Theorem 1"),
+    ("alpha-1", "<=", "AdaGrad alpha 1", "t+1", ("tail",), WHERE),
+    ("coin-log", "<=", "coin betting", "t log^2 t", ("tail",), WHERE),
+    ("freerex", "<=", "FreeRexMomentum", "t log^2 t", ("tail",), WHERE),
+    ("frozen-x", ">", _SGD, "t+1", ("tail, x frozen",), WHERE),
+    ("one-step", ">", _SGD, "1", ("tail",), WHERE),
 )
-_CONTROLS = (
-    ("frozen-x", "x frozen", (*_THEOREM, "tail, x frozen")),
-    ("one-step", "one inner step", (_SGD, "1", "tail")),
-)
+"""Claims about rates: name, relation, solver, inner steps, cases; ">" are controls."""
 _SIZES: dict[str, float] = {"valley, M = 1": 8.0}
 """The exponent of the theory where it is not 4: with M = 1 the x error is T^(-1/4)."""
 
@@ -276,22 +262,15 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         for r in records
         for name in dict.fromkeys(row["case"] for row in r.rows)
     }
-    promised = [
-        _rate(
-            name, f"{solver} ({'; '.join(cases)})", where, [found[solver, count, c] for c in cases]
-        )
-        for name, (solver, count), cases, where in _PROMISES
+    rates = [
+        _rate(name, relation, where, [found[solver, count, case] for case in cases])
+        for name, relation, solver, count, cases, where in _RATES
         if (solver, count, cases[0]) in found
     ]
-    controls = [
-        _rate(name, f"control, {words}", WHERE, [found[key]], ">")
-        for name, words, key in _CONTROLS
-        if key in found
-    ]
     theorem = [
-        r
-        for (*solver, name), r in found.items()
-        if tuple(solver) == _THEOREM and name != "tail, x frozen"
+        record
+        for (solver, count, name), record in found.items()
+        if (solver, count) == (_SGD, "t+1") and name != "tail, x frozen"
     ]
     share = Claim(
         "stochastic-rate/share",
@@ -305,7 +284,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     )
     last = [_last_iterate(r) for (solver, *_), r in found.items() if solver == "AdaGrad alpha 1/2"]
     fixed = [r for r in theorem if "t+1" not in r.rows[0]["case"]]
-    return [*promised, *controls, share, *last, _both_sides(fixed)]
+    return [*rates, share, *last, _both_sides(fixed)]
 
 
 def _of_case(record: Record, name: str) -> Record:
@@ -316,39 +295,30 @@ def _num_seeds(records: Sequence[Record]) -> int:
     return len(records[0].config.seeds)
 
 
-def _exponent(record: Record, name: str, log_power: float = 1.0) -> float:
+def _exponent(record: Record, name: str) -> float:
     """The exponent of an error in the samples, which are about T^2; one logarithm divided out."""
-    return 2.0 * complexity_exponent(
-        record.column("t"), record.column(name), log_power=log_power, first_cost=0.0
-    )
+    t, error = record.column("t"), record.column(name)
+    return 2.0 * complexity_exponent(t, error, log_power=1.0, first_cost=0.0)
 
 
-def _words_of(record: Record) -> str:
-    x, plain, y = (
-        _exponent(record, name, logs)
-        for name, logs in (("x_error", 1.0), ("x_error", 0.0), ("y_error", 1.0))
-    )
-    return f"x {x:.2f} ({plain:.2f} with the logarithm left in), y {y:.2f}"
-
-
-def _rate(
-    name: str,
-    words: str,
-    where: str,
-    records: Sequence[Record],
-    relation: Relation = "<=",
-) -> Claim:
-    size = _SIZES.get(records[0].rows[0]["case"], 4.0)
+def _rate(name: str, relation: Relation, where: str, records: Sequence[Record]) -> Claim:
+    config, cases = records[0].config, [record.rows[0]["case"] for record in records]
+    size = _SIZES.get(cases[0], 4.0)
+    errors = {
+        case: [_exponent(record, error) for error in ("x_error", "y_error")]
+        for case, record in zip(cases, records, strict=True)
+    }
     return Claim(
         f"stochastic-rate/{name}",
-        f"{words}: the samples for an error eps are eps^-p up to logarithms: largest p of the x "
-        f"and y errors (theory {size:g})",
+        f"{'control, ' if relation == '>' else ''}{config.label} ({'; '.join(cases)}): the samples "
+        "for an error eps are eps^-p up to logarithms: largest p of the x and y errors (theory "
+        f"{size:g})",
         where,
-        max(_exponent(r, error) for r in records for error in ("x_error", "y_error")),
+        max(max(pair) for pair in errors.values()),
         relation,
         _MARGIN * size,
         _num_seeds(records),
-        "; ".join(_words_of(record) for record in records),
+        "; ".join(f"{case}: x {x:.2f}, y {y:.2f}" for case, (x, y) in errors.items()),
     )
 
 
@@ -409,4 +379,4 @@ def figure(records: Sequence[Record]) -> Figure:
         )
         if curves
     ]
-    return rate_figure(panels, 2, "samples", "T = 4 eps^-2 outer steps; M = eps^-2 unless stated")
+    return rate_figure(panels, "samples", "T = 4 eps^-2 outer steps; M = eps^-2 unless stated")

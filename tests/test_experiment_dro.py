@@ -188,15 +188,23 @@ def test_differences_pair_the_seeds() -> None:
         return robust_training.last(record, "v")
 
     assert robust_training.differences(runs, others, value).tolist() == [-3.0, 1.0]
-    drops = robust_training.drop_differences((runs, others), (others, runs), value)
-    assert drops.tolist() == [6.0, -2.0]
-    first, second = ({0: Record(config, [{"v": 100.0 * hits / 359}])} for hits in (240, 241))
-    tie = robust_training.drop_differences((first, second), (first, second), value)
-    assert tie.tolist() == [0.0]
-    shifted = {0: Record(config, [{"v": 100.0 * 301 / 359}])}
-    after = {0: Record(config, [{"v": 100.0 * 302 / 359}])}
-    tie = robust_training.drop_differences((first, second), (shifted, after), value)
-    assert tie.tolist() == [0.0]  # a tie is not a lead of 7e-15 points
+
+
+def test_drops_pair_the_seeds_and_a_tie_is_not_a_lead() -> None:
+    def advantages(*accuracies: float) -> list[float]:
+        """NeAda's advantage for one seed: Adam and NeAda, with separate and equal rates."""
+        cells = [(method, rate) for method in ("gdmax", "neada") for rate in (0.08, 0.01)]
+        records = [
+            Record(synthetic_dro.Config(method, rate, 4, 100), [{"test_0.5": accuracy}])  # type: ignore[arg-type]
+            for (method, rate), accuracy in zip(cells, accuracies, strict=True)
+        ]
+        other = Record(synthetic_dro.Config("gdmax", 0.08, 9, 100), [{"test_0.5": 0.0}])
+        runs = robust_training.Comparison("toy", "Figure 3", [*records, other], (0.08, 0.01))
+        found: list[float] = runs.advantages(0.5).tolist()
+        return found
+
+    assert advantages(0.9, 0.7, 0.8, 0.75) == [15.0]
+    assert advantages(240 / 359, 241 / 359, 301 / 359, 302 / 359) == [0.0]  # not 7e-15 points
 
 
 def test_the_larger_class_is_what_the_generator_draws() -> None:

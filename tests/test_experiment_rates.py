@@ -70,7 +70,7 @@ def test_marks_begin_at_one_and_end_at_the_last_step() -> None:
 # Games.
 
 
-@pytest.mark.parametrize("name", ["tail", "steep tail", "curved"])
+@pytest.mark.parametrize("name", ["tail", "steep tail"])
 def test_a_game_is_what_it_declares(name: str) -> None:
     game = rates.tail_game(name)
     generator = torch.Generator().manual_seed(0)
@@ -185,14 +185,14 @@ def deterministic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Reco
 
 def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[Record]) -> None:
     found = deterministic_rate.claims(deterministic_records)
-    assert named(found, "gd-1-l").result == named(found, "lr-0.1").result == "supported"
+    assert named(found, "gd-1-l").result == named(found, "lr-0.01").result == "supported"
     assert named(found, "lr-spread").result == named(found, "hard-enough").result == "supported"
     slow = [
         Record(r.config, [{**row, "error": row["calls"] ** -0.3} for row in r.rows])
         for r in deterministic_records
     ]
     found = deterministic_rate.claims(slow)
-    assert named(found, "gd-1-l").result == named(found, "lr-0.1").result == "not supported"
+    assert named(found, "gd-1-l").result == named(found, "lr-0.01").result == "not supported"
     fast = [
         Record(r.config, [{**row, "error": 1.0 / row["calls"]} for row in r.rows])
         for r in deterministic_records

@@ -225,7 +225,7 @@ def test_a_reproduction_from_the_shell(tmp_path: Path) -> None:
     for name in ("figure.png", "figure.svg"):
         assert (out / "quadratic" / name).is_file()
     claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
-    assert claims["experiments"]["quadratic"]["num_runs"] == 12
+    assert claims["experiments"]["quadratic"]["num_runs"] == 8
     folders = list((out / "quadratic" / "runs").iterdir())
     before = {folder: (folder / "metrics.jsonl").stat().st_mtime_ns for folder in folders}
     (damaged, *_) = folders
