@@ -123,15 +123,13 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     ]
 
 
-def _sweeps(
-    records: Sequence[Record], name: str, column: str = "outer_steps"
-) -> dict[str, tuple[Array, Array]]:
-    """For every solver the values of kappa or v_0, and what the accuracy cost."""
+def _sweeps(records: Sequence[Record], name: str) -> dict[str, tuple[Array, Array]]:
+    """For every solver the values of kappa or v_0, and the outer steps of the accuracy."""
     other, fixed = ("v0", 1.0) if name == "kappa" else ("kappa", _KAPPA)
     found = {}
     for solver in _SOLVERS:
         rows = sorted(
-            (getattr(r.config, name), float(r.column(column)[0]))
+            (getattr(r.config, name), float(r.column("outer_steps")[0]))
             for r in records
             if r.config.solver == solver and getattr(r.config, other) == fixed
         )
@@ -156,24 +154,22 @@ def _exponent(name: str, words: str, sweeps: dict[str, tuple[Array, Array]], lim
 
 
 def figure(records: Sequence[Record]) -> Figure | None:
-    """Outer steps and calls over kappa, and outer steps over v_0."""
-    laws: list[tuple[str, str, str, str, Callable[[Array], Array]]] = [
-        ("kappa", "outer_steps", "outer steps grow like kappa²", "kappa²", np.square),
-        ("kappa", "calls", "and so do the calls", "kappa²", np.square),
-        ("v0", "outer_steps", "a large v_0 costs its root", "sqrt(v_0)", np.sqrt),
+    """Outer steps over kappa and over v_0."""
+    laws: list[tuple[str, str, str, Callable[[Array], Array]]] = [
+        ("kappa", "outer steps grow like kappa²", "kappa²", np.square),
+        ("v0", "a large v_0 costs its root", "sqrt(v_0)", np.sqrt),
     ]
     panels = []
-    for name, column, title, law, values in laws:
-        curves = [(s, *sweep) for s, sweep in _sweeps(records, name, column).items()]
+    for name, title, law, values in laws:
+        curves = [(solver, *sweep) for solver, sweep in _sweeps(records, name).items()]
         if curves:
             panel = rate_panel(title, law, values, curves)
-            words = {"outer_steps": "outer steps", "calls": "gradient and value calls"}[column]
-            panels.append(replace(panel, x_label=name.replace("v0", "v_0"), y_label=words))
+            panels.append(replace(panel, x_label=name.replace("v0", "v_0")))
     if not panels:
         return None
     return figures.curves_figure(
         panels,
-        num_columns=3,
+        num_columns=2,
         y_label="outer steps",
         x_scale="log",
         legends="own",

@@ -158,7 +158,6 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         *(_rate(_slug(s), s, [r for r in usual if r.config.solver == s]) for s in solvers),
         *(_rate(f"lr-{r.config.lr:g}", r.config.label, [r]) for r in swept),
         *(_rate("small-lr-flat-tail", r.config.label, [r]) for r in slow),
-        *([_spread(swept)] if swept else []),
         _hardness([r for r in usual if r.config.problem == "tail"]),
         _share(shown),
     ]
@@ -182,26 +181,6 @@ def _rate(name: str, words: str, records: Sequence[Record]) -> Claim:
         "<=",
         _LIMIT,
         note=f"{listed}; at most {inner} inner steps in a loop",
-    )
-
-
-def _spread(swept: Sequence[Record]) -> Claim:
-    """How much the learning rate matters after equally many outer steps."""
-    last = min(record.rows[-1]["t"] for record in swept)
-    at = [np.searchsorted(record.column("t"), last) for record in swept]
-    errors, calls = (
-        [float(record.column(name)[i]) for record, i in zip(swept, at, strict=True)]
-        for name in ("error", "calls")
-    )
-    return Claim(
-        "deterministic-rate/lr-spread",
-        f"learning rates from 0.01 to 100 give the same error up to a factor ({_ADAPG}): largest "
-        "/ smallest error after equally many outer steps",
-        WHERE,
-        max(errors) / min(errors),
-        "<=",
-        3.0,
-        note=f"after {last} outer steps, which cost {min(calls):.0f} to {max(calls):.0f} calls",
     )
 
 

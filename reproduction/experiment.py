@@ -1,7 +1,21 @@
 """What an experiment and a claim are, and the experiments by name.
 
-An experiment is a module with a config, runs, claims and a figure. Everything that `claims` and
-`figure` see comes from run folders, so both can be repeated without running anything again.
+An experiment is a module with these names:
+
+- `TITLE`, one line: what is tried. `WHERE`, the part of the paper: "Figure 1", "Theorem 2", or
+  "neada". `PAPER`, what the paper says about it, in two or three sentences.
+- `KNOWN`, optional: what is known of claims that fail, by patterns of their ids; the first that
+  fits counts.
+- `Config`, a frozen dataclass with a `label`, of plain values only, so that it can be stored.
+- `configs(scale, seeds=None)`: the runs of a scale; `seeds` replaces the usual seeds where there is
+  randomness. A third argument `max_calls`, where there is one, replaces the scale's calls per run.
+- `run(config, run)`: computes, and appends rows to the run's metrics; the caller starts and
+  finishes it.
+- `claims(records)`: checks what all runs of a scale show.
+- `figure(records)`: draws what the runs show; None if they are too few for a figure.
+
+Everything that `claims` and `figure` see comes from run folders, so both can be repeated without
+running anything again.
 """
 
 import hashlib
@@ -10,13 +24,12 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from neada.runs import RunFolder, encode
@@ -161,39 +174,6 @@ def read_record(run: RunFolder, config: Any) -> Record:
     return Record(config, run.rows())
 
 
-class Experiment(Protocol):
-    """The contract of an experiment's module."""
-
-    TITLE: str
-    """One line: what is tried."""
-    WHERE: str
-    """Which part of the paper: "Figure 1", "Theorem 2", or "neada"."""
-    PAPER: str
-    """What the paper says about it, in two or three sentences."""
-    KNOWN: Mapping[str, str]
-    """What is known of claims that fail, by patterns of their ids; the first that fits counts.
-
-    A module without such claims has none.
-    """
-    Config: Any
-    """A frozen dataclass with a `label`; only plain values, so that it can be stored as JSON."""
-
-    def configs(self, scale: Scale, seeds: Seeds = None) -> list[Any]:
-        """The runs of a scale; `seeds` replaces the usual seeds where there is randomness.
-
-        A third argument `max_calls`, where there is one, replaces the scale's calls per run.
-        """
-
-    def run(self, config: Any, run: RunFolder) -> None:
-        """Compute, and append rows to the run's metrics; the caller starts and finishes it."""
-
-    def claims(self, records: Sequence[Record]) -> list[Claim]:
-        """Check what all runs of a scale show."""
-
-    def figure(self, records: Sequence[Record]) -> Figure | None:
-        """Draw what the runs show; None if they are too few for a figure."""
-
-
 def chosen_seeds(seeds: Seeds, usual: int) -> tuple[int, ...]:
     """Return the given seeds, or else the first ones."""
     return tuple(range(usual) if seeds is None else seeds)
@@ -207,7 +187,7 @@ def run_folder(out: Path, name: str, config: Any) -> Path:
     return out / name / "runs" / f"{label}-{fingerprint}"
 
 
-def make(name: str) -> Experiment:
+def make(name: str) -> Any:
     """Return the module of an experiment.
 
     Raises:
@@ -215,7 +195,7 @@ def make(name: str) -> Experiment:
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"unknown experiment {name!r}: choose from {', '.join(EXPERIMENTS)}")
-    return cast(Experiment, importlib.import_module(f"reproduction.{name.replace('-', '_')}"))
+    return importlib.import_module(f"reproduction.{name.replace('-', '_')}")
 
 
 def configs(
@@ -234,7 +214,7 @@ def configs(
     """
     experiment = make(name)
     if max_calls is None:
-        return experiment.configs(scale, seeds)
+        return list(experiment.configs(scale, seeds))
     if "max_calls" not in inspect.signature(experiment.configs).parameters:
         raise ValueError(f"max_calls does not apply to {name}")
-    return cast(Any, experiment).configs(scale, seeds, max_calls)  # type: ignore[no-any-return]
+    return list(experiment.configs(scale, seeds, max_calls))

@@ -74,26 +74,20 @@ def method_style(label: str, variant: int = 0) -> dict[str, Any]:
 def method_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The line styles of all lines that one legend names: methods by color, variants by dashes.
 
-    Labels that name no known method have numbered styles, in a color that no method here has.
+    Labels that name no known method have numbered styles.
 
     Example:
         >>> styles = method_styles(["TiAda, lr 1", "TiAda, lr 10", "mine"])
         >>> [style["linestyle"] for style in styles.values()]
         ['-', '--', '-']
     """
-    methods = {label: _method_of(label) for label in labels}
-    taken = {_METHODS[method][0] for method in methods.values() if method is not None}
-    free = [number for number in range(14) if numbered_style(number)["color"] not in taken]
     seen: Counter[str | None] = Counter()
     styles = {}
-    for label, method in methods.items():
+    for label in dict.fromkeys(labels):
+        method = _method_of(label)
         number = seen[method]
         seen[method] += 1
-        styles[label] = (
-            numbered_style(free[number % len(free)])
-            if method is None
-            else method_style(label, number)
-        )
+        styles[label] = numbered_style(number) if method is None else method_style(label, number)
     return styles
 
 

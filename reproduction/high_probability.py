@@ -8,7 +8,7 @@ Student's t of 1.5 degrees, whose variance is infinite, as a control that the cl
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ PAPER = (
 
 Noise = Literal["gaussian", "student"]
 _OUTER: dict[Scale, int] = {"quick": 96, "standard": 192, "paper": 512}
-_BLOCK = 256
+_BLOCK, _DIMENSION = 256, 2
 _SEEDS: dict[Scale, int] = {"quick": 200, "standard": 1000, "paper": 4000}
 _WORDS: dict[Noise, str] = {"gaussian": "Gaussian noise", "student": "Student t noise, 1.5 degrees"}
 _DEGREES = 1.5
@@ -52,19 +52,11 @@ class Config:
         noise: "gaussian" or "student".
         num_outer: Outer steps T.
         seeds: Of the independent runs.
-        dimension: Coordinates of x and of y.
-        noise_std: Scale of every coordinate of the noise; for Gaussian noise its deviation.
-        lr: Learning rate of both players.
-        start: Every coordinate of x at the start; y starts at 0.
     """
 
     noise: Noise
     num_outer: int
     seeds: tuple[int, ...]
-    dimension: int = 2
-    noise_std: float = 1.0
-    lr: float = 1.0
-    start: float = 1.0
 
     @property
     def label(self) -> str:
@@ -80,19 +72,12 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
 
 def run(config: Config, run: RunFolder) -> None:
     """Play all seeds; every row of the metrics has the running averages after some outer steps."""
-    shape = (len(config.seeds), config.dimension)
-    x = torch.full(shape, config.start, dtype=torch.float64, requires_grad=True)
-    y = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    x = torch.ones(len(config.seeds), _DIMENSION, dtype=torch.float64, requires_grad=True)
+    y = torch.zeros_like(x, requires_grad=True)
+    averaged: dict[str, Any] = {"average": 1.0, "constraint": Box(-2.0, 2.0)}
     stepper = NeAda(
-        GeneralizedAdaGrad([x], config.lr, rowwise=True),
-        GeneralizedAdaGrad(
-            [y],
-            config.lr,
-            average=1.0,
-            maximize=True,
-            constraint=Box(-2.0, 2.0),
-            rowwise=True,
-        ),
+        GeneralizedAdaGrad([x], rowwise=True),
+        GeneralizedAdaGrad([y], maximize=True, rowwise=True, **averaged),
         InnerSteps(),
         inner=InnerOptions(keep="nothing"),
         rowwise=True,
@@ -123,12 +108,14 @@ def run(config: Config, run: RunFolder) -> None:
 def _noise(config: Config) -> Iterator[Tensor]:
     """Noise in both gradients, from one stream per seed: (rows, 2, dimension)."""
     streams = [np.random.default_rng(seed) for seed in config.seeds]
-    size = (_BLOCK, 2, config.dimension)
+    size = (_BLOCK, 2, _DIMENSION)
     while True:
-        if config.noise == "gaussian":
-            blocks = [config.noise_std * stream.standard_normal(size) for stream in streams]
-        else:
-            blocks = [config.noise_std * stream.standard_t(_DEGREES, size) for stream in streams]
+        blocks = [
+            stream.standard_normal(size)
+            if config.noise == "gaussian"
+            else stream.standard_t(_DEGREES, size)
+            for stream in streams
+        ]
         yield from torch.from_numpy(np.stack(blocks, axis=1))
 
 

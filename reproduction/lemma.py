@@ -137,7 +137,7 @@ def _norms(family: Family, strength: Array, lr_x: Array, lr_y: Array, at: list[i
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
-    """For every method the measured border, both sides of it, and constancy on it."""
+    """For every method the measured border, and constancy on it."""
     return [claim for record in records for claim in _claims_of(record)]
 
 
@@ -148,7 +148,6 @@ def _claims_of(record: Record) -> list[Claim]:
     words = "r = L^2" if family == "gda" else "r = L"
     where = "Lemma 1(1)" if family == "gda" else "Lemma 1(2)"
     slope, factor = _fitted_border(record)
-    share, num_cells = _share_on_the_right_side(record)
     return [
         Claim(
             f"lemma/{family}-border",
@@ -158,16 +157,7 @@ def _claims_of(record: Record) -> list[Claim]:
             slope,
             "between",
             (power - 0.05, power + 0.05),
-            note=f"fitted r = {factor:.3f} L^{slope:.3f}; {num_cells} cells judged",
-        ),
-        Claim(
-            f"lemma/{family}-sides",
-            f"|grad_x| of {name} grows below {words} and falls above: share of the grid's cells, "
-            "those within one cell of the line left out",
-            where,
-            share,
-            ">=",
-            1.0,
+            note=f"fitted r = {factor:.3f} L^{slope:.3f}",
         ),
         Claim(
             f"lemma/{family}-constant",
@@ -197,17 +187,6 @@ def _fitted_border(record: Record) -> tuple[float, float]:
     border = np.log(ratios[last] * ratios[last + 1]) / 2.0
     slope, intercept = np.polyfit(np.log(record.config.strengths), border, 1)
     return float(slope), float(np.exp(intercept))
-
-
-def _share_on_the_right_side(record: Record) -> tuple[float, int]:
-    relative = _column(record, "relative")[-1]
-    distance = np.log(
-        record.config.ratios / record.config.strengths[:, None] ** record.config.power
-    )
-    cell = np.log(record.config.ratios[1] / record.config.ratios[0])
-    judged = np.abs(distance) > cell
-    right = np.where(distance < 0.0, relative > 1.0, relative < 1.0)
-    return float(right[judged].mean()), int(judged.sum())
 
 
 def figure(records: Sequence[Record]) -> Figure:

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from neada.runs import RunFolder, atomic_write, write_json
 from reproduction import experiment as experiments
 from reproduction import figures
-from reproduction.experiment import RESULTS, SCALE_WORDS, SUBJECTS, Claim, Experiment, Record
+from reproduction.experiment import RESULTS, SCALE_WORDS, SUBJECTS, Claim, Record
 from reproduction.runner import last_request
 
 Tally = dict[str, dict[str, int]]
@@ -48,7 +48,7 @@ class Section:
     """
 
     name: str
-    experiment: Experiment
+    experiment: Any
     runs: Sequence[Run]
     missing: Sequence[tuple[str, str]]
     claims: Sequence[Claim]
@@ -57,7 +57,9 @@ class Section:
     def known(self, claim: Claim) -> str:
         """What is known about a claim that is not supported; empty if nothing is."""
         reasons = getattr(self.experiment, "KNOWN", {})
-        return next((words for key, words in reasons.items() if fnmatchcase(claim.id, key)), "")
+        return next(
+            (str(words) for key, words in reasons.items() if fnmatchcase(claim.id, key)), ""
+        )
 
 
 def write(out: Path) -> list[Section]:

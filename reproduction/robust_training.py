@@ -314,11 +314,6 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     columns = [column for r in runs.values() if len((column := _column(r, name))[0])]
     if not columns:  # all diverged before the first row
         return np.empty(0), np.empty((0, 1))
-    evaluated = all("eval_samples" in row for r in runs.values() for row in r.rows if name in row)
-    if evaluated and len({len(c) for c, _ in columns}) == 1:
-        # Every point is a measurement of every run, at about the same calls.
-        calls, values = (np.stack(both, axis=1) for both in zip(*columns, strict=True))
-        return calls.mean(axis=1), values
     # Nothing is made up where a run has not been measured yet.
     begin = max(c[0] for c, _ in columns)
     end = max(begin, min(c[-1] for c, _ in columns))
@@ -382,11 +377,11 @@ def _sides(
     return (above, below) if relation in (">", ">=") else (below, above)
 
 
-def accuracy(eps: float, part: str = "held_out") -> Callable[[Record], float]:
+def accuracy(eps: float) -> Callable[[Record], float]:
     """The accuracy under FGSM in percent; where nothing is held out, on the test set."""
 
     def measure(record: Record) -> float:
-        name = f"{part}_{eps:g}"
+        name = f"held_out_{eps:g}"
         return 100.0 * last(record, name if name in record.rows[-1] else f"test_{eps:g}")
 
     return measure
@@ -499,15 +494,11 @@ class Comparison:
 
 
 def _beside(ours: Runs, theirs: Runs, eps: float) -> str:
-    """The accuracies behind a lead, and those on the real test set."""
+    """The accuracies behind a lead."""
     if not ours or not theirs:
         return ""
-    own, test = (
-        [of_all(runs, accuracy(eps, part)).mean() for runs in (ours, theirs)]
-        for part in ("held_out", "test")
-    )
-    beside = "" if own == test else f"; on the test set {test[0]:.1f} against {test[1]:.1f}"
-    return f"{own[0]:.1f} % against {own[1]:.1f} %{beside}{divergences(theirs, ours)}"
+    means = [of_all(runs, accuracy(eps)).mean() for runs in (ours, theirs)]
+    return "{:.1f} % against {:.1f} %".format(*means) + divergences(theirs, ours)
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:
