@@ -23,16 +23,8 @@ from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, SCAdaNGD
 from neada.runs import RunFolder
 from neada.steppers import NeAda
 from neada.stopping import GradientMapping
+from reproduction import rates
 from reproduction.experiment import Claim, Record, Scale, Seeds
-from reproduction.rates import (
-    MODULUS,
-    SMOOTHNESS,
-    complexity_exponent,
-    marks,
-    rate_figure,
-    rate_panel,
-    tail_game,
-)
 
 TITLE = "Gradient calls for an accuracy, without noise"
 WHERE = "Theorem 2"
@@ -61,8 +53,8 @@ _SOLVERS: dict[str, Callable[..., Any]] = {
     "backtracking": Backtracking,
     _ADAPG: partial(AdGD, variant="adapg"),
     "L-BFGS": LBFGS,
-    _GD: partial(torch.optim.SGD, lr=1.0 / SMOOTHNESS),
-    _ADANGD: partial(SCAdaNGD, strong_convexity=MODULUS),
+    _GD: partial(torch.optim.SGD, lr=1.0 / rates.SMOOTHNESS),
+    _ADANGD: partial(SCAdaNGD, strong_convexity=rates.MODULUS),
 }
 _KEEP: dict[str, Literal["nothing", "everything"]] = {_GD: "everything", _ADANGD: "nothing"}
 """What is kept of a solver from loop to loop, where it is not the step size."""
@@ -106,7 +98,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
 
 def run(config: Config, run: RunFolder) -> None:
     """Play until the calls are spent, and write the error so far at outer steps 1, 2, 3, ..."""
-    problem = tail_game(config.problem)
+    problem = rates.tail_game(config.problem)
     x, y = problem.x0.clone().requires_grad_(), problem.y0.clone().requires_grad_()
     stepper = NeAda(
         GeneralizedAdaGrad([x], lr=config.lr),
@@ -118,20 +110,18 @@ def run(config: Config, run: RunFolder) -> None:
     points: list[tuple[list[float], list[float]]] = []
     # Where the x gradient is taken: x has not moved yet, and y is what the inner loop answered.
     stepper.x_optimizer.register_step_pre_hook(lambda *_: points.append((x.tolist(), y.tolist())))
-    calls, values, x_grads_sq, inner = [], [], [], []
+    calls, values, x_grads_sq = [], [], []
     while stepper.total_calls < config.max_calls:
         info = stepper.step(lambda: problem.fun(x, y))
         calls.append(stepper.total_calls)
         values.append(stepper.calls_value)
         x_grads_sq.append(float(info.grad_sq_x))
-        inner.append(info.inner_steps)
     assert problem.best_response is not None and problem.phi is not None
     xs, ys = (torch.tensor(each, dtype=torch.float64) for each in zip(*points, strict=True))
     y_errors_sq = (ys - problem.best_response(xs)).square().sum(-1).numpy()
     totals = np.cumsum(np.array(x_grads_sq) + y_errors_sq)
     (phi_grads,) = torch.autograd.grad(problem.phi(xs.requires_grad_()).sum(), xs)
     shares = np.cumsum(phi_grads.square().sum(-1).numpy()) / totals
-    most = np.maximum.accumulate(inner)
     run.append(
         [
             {
@@ -140,9 +130,8 @@ def run(config: Config, run: RunFolder) -> None:
                 "values": values[t - 1],
                 "error": math.sqrt(totals[t - 1] / t),
                 "share": float(shares[t - 1]),
-                "most_inner_steps": int(most[t - 1]),
             }
-            for t in marks(len(calls), 200)
+            for t in rates.marks(len(calls), 200)
         ]
     )
 
@@ -170,8 +159,6 @@ def _swept(records: Sequence[Record]) -> list[Record]:
 
 def _rate(name: str, words: str, records: Sequence[Record]) -> Claim:
     found = {record.config.label: _exponent(record) for record in records}
-    inner = max(record.rows[-1]["most_inner_steps"] for record in records)
-    listed = "; ".join(f"{label}: {p:.2f}" for label, p in found.items())
     return Claim(
         f"deterministic-rate/{name}",
         f"{words}: the calls for an error eps are eps^-p log(calls); largest p over the games "
@@ -180,7 +167,7 @@ def _rate(name: str, words: str, records: Sequence[Record]) -> Claim:
         max(found.values()),
         "<=",
         _LIMIT,
-        note=f"{listed}; at most {inner} inner steps in a loop",
+        note="; ".join(f"{label}: {p:.2f}" for label, p in found.items()),
     )
 
 
@@ -213,7 +200,9 @@ def _share(records: Sequence[Record]) -> Claim:
 
 
 def _exponent(record: Record, log_power: float = 1.0) -> float:
-    return complexity_exponent(record.column("calls"), record.column("error"), log_power=log_power)
+    return rates.complexity_exponent(
+        record.column("calls"), record.column("error"), log_power=log_power
+    )
 
 
 def _slug(name: str) -> str:
@@ -232,7 +221,7 @@ def figure(records: Sequence[Record]) -> Figure:
         (f"lr_x = {r.config.lr:g}", r) for r in swept
     ]
     panels = [
-        rate_panel(
+        rates.rate_panel(
             title,
             "sqrt(log calls / calls)",
             lambda calls: np.sqrt(np.log(calls) / calls),
@@ -241,4 +230,4 @@ def figure(records: Sequence[Record]) -> Figure:
         for title, named in drawn.items()
         if len(named) > 1
     ]
-    return rate_figure(panels, "gradient and value calls")
+    return rates.rate_figure(panels, "gradient and value calls")

@@ -45,36 +45,12 @@ _METHODS = {
 _WITHOUT_LOOP = ("Adam", "AMSGrad", "AdaGrad", "GDA")
 
 
-def method_style(label: str, variant: int = 0) -> dict[str, Any]:
-    """The line style of a method: the same color in every figure.
-
-    Args:
-        label: The method's name, or the name, a comma or a space, and further words. A name that
-            is not known has the first numbered style.
-        variant: Lines of one method, such as its learning rates, differ in dashes and in whether
-            their markers are filled.
-
-    Example:
-        >>> method_style("NeAda-Adam")["linestyle"], method_style("Adam")["linestyle"]
-        ('-', '--')
-        >>> method_style("TiAda, lr 0.1", 1)["color"] == method_style("TiAda")["color"]
-        True
-    """
-    method = _method_of(label)
-    style = numbered_style(0)
-    if method is not None:
-        style["color"], style["marker"] = _METHODS[method]
-    dash = variant + (method in _WITHOUT_LOOP)
-    style["linestyle"] = _DASHES[dash % len(_DASHES)]
-    if variant % 2:
-        style["markerfacecolor"] = "white"
-    return style
-
-
 def method_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The line styles of all lines that one legend names: methods by color, variants by dashes.
+    """The line styles of all lines that one legend names.
 
-    Labels that name no known method have numbered styles.
+    A label that begins with the name of a method has the same color in every figure. Lines of one
+    method, such as its learning rates, differ in dashes and in whether their markers are filled.
+    Other labels have numbered styles.
 
     Example:
         >>> styles = method_styles(["TiAda, lr 1", "TiAda, lr 10", "mine"])
@@ -84,17 +60,18 @@ def method_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     seen: Counter[str | None] = Counter()
     styles = {}
     for label in dict.fromkeys(labels):
-        method = _method_of(label)
-        number = seen[method]
+        names = [name for name in _METHODS if label.lower().startswith(name.lower())]
+        method = max(names, key=len, default=None)
+        variant = seen[method]
         seen[method] += 1
-        styles[label] = numbered_style(number) if method is None else method_style(label, number)
+        style = numbered_style(variant)
+        if method is not None:
+            style["color"], style["marker"] = _METHODS[method]
+            dash = variant + (method in _WITHOUT_LOOP)
+            style["linestyle"] = _DASHES[dash % len(_DASHES)]
+            style["markerfacecolor"] = "white" if variant % 2 else style["color"]
+        styles[label] = style
     return styles
-
-
-def _method_of(label: str) -> str | None:
-    """The longest name of a method that the label begins with; capitals do not count."""
-    found = [name for name in _METHODS if label.lower().startswith(name.lower())]
-    return max(found, key=len, default=None)
 
 
 def save(figure: Figure, folder: Path, name: str = "figure") -> tuple[Path, Path]:
@@ -126,13 +103,11 @@ class Curve:
         label: The name in the legend.
         x: Where the numbers were taken.
         values: The numbers, shape (points,) or (points, seeds).
-        style: Of the line and its markers; by default that of the method with this name.
     """
 
     label: str
     x: NDArray[np.float64]
     values: NDArray[np.float64]
-    style: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -192,8 +167,7 @@ def curves_figure(
         own = [curve.label for curve in panel.curves]
         styles = method_styles(labels if legends == "shared" else own)
         for offset, curve in enumerate(panel.curves):
-            style = curve.style or styles[curve.label]
-            _draw(cell, curve, style, panel.y_scale, offset, 10 * largest)
+            _draw(cell, curve, styles[curve.label], panel.y_scale, offset, 10 * largest)
         for label, x, y in panel.guides:
             cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2, label=label or None)
         outer_label = "" if number % num_columns else y_label

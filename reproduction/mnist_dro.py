@@ -18,15 +18,6 @@ from matplotlib.figure import Figure
 
 from reproduction import robust_training
 from reproduction.experiment import Claim, Record, Scale, Seeds, chosen_seeds
-from reproduction.robust_training import (
-    METHODS,
-    Comparison,
-    Method,
-    TrainingRun,
-    by_seed,
-    figure_of,
-    panel,
-)
 
 TITLE = "Robust training on images: MNIST, and 8x8 digits at scale quick"
 WHERE = "Figure 4"
@@ -42,7 +33,7 @@ _GOOD = 80.0
 """Accuracy in percent, at the middle eps, that is called good; guessing has 10."""
 _PAPER_CALLS = 78200
 _DEFAULT: Literal["default"] = "default"
-Config = TrainingRun
+Config = robust_training.TrainingRun
 
 # Data, gradient calls, evaluations and images in each of them, seeds.
 _SCALES: dict[Scale, tuple[Literal["digits", "mnist"], int, int, int | None, int]] = {
@@ -56,8 +47,8 @@ def configs(scale: Scale, seeds: Seeds = None, max_calls: int | None = None) -> 
     """Three methods with two learning rates each, and the default, for every seed."""
     name, usual_calls, num_evaluations, eval_samples, num_seeds = _SCALES[scale]
     calls = usual_calls if max_calls is None else max_calls
-    cells: list[tuple[Method | Literal["default"], float | None]] = [
-        (method, lr_y) for method in METHODS for lr_y in _RATES
+    cells: list[tuple[robust_training.Method | Literal["default"], float | None]] = [
+        (method, lr_y) for method in robust_training.METHODS for lr_y in _RATES
     ]
     cells.append((_DEFAULT, None))
     return [
@@ -72,7 +63,9 @@ run = robust_training.run
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who is more accurate under attack, and whose loss falls first."""
-    runs = Comparison("mnist-dro", WHERE, records, (_SEPARATE, _EQUAL), _untested(records))
+    runs = robust_training.Comparison(
+        "mnist-dro", WHERE, records, (_SEPARATE, _EQUAL), _untested(records)
+    )
     found = runs.neada_and_adam()
     for name, words, method in (
         ("adam-15", "Adam with 15 inner steps", "gdmax"),
@@ -113,14 +106,16 @@ def _untested(records: Sequence[Record]) -> str:
 def figure(records: Sequence[Record]) -> Figure:
     """A panel per eps and one for the training loss; rates by dashes, methods by color."""
     lines = {
-        f"{name}, {rate}": by_seed(records, method=method, lr_y=lr_y)
-        for method, name in METHODS.items()
+        f"{name}, {rate}": robust_training.by_seed(records, method=method, lr_y=lr_y)
+        for method, name in robust_training.METHODS.items()
         for lr_y, rate in _RATES.items()
     }
-    lines["default adversary, no lr_y"] = by_seed(records, method=_DEFAULT)
+    lines["default adversary, no lr_y"] = robust_training.by_seed(records, method=_DEFAULT)
     held_out = any("held_out_clean" in record.rows[-1] for record in records)
     part = "held_out" if held_out else "test"
     of_digits = "digits, " if any(r.config.data == "digits" for r in records) else ""
-    accuracies = [panel(f"{of_digits}FGSM, eps = {e:g}", f"{part}_{e:g}", lines) for e in _EPS]
-    loss = panel(f"{of_digits}training loss", "loss", lines)
-    return figure_of([*accuracies, loss], records, "images")
+    accuracies = [
+        robust_training.panel(f"{of_digits}FGSM, eps = {e:g}", f"{part}_{e:g}", lines) for e in _EPS
+    ]
+    loss = robust_training.panel(f"{of_digits}training loss", "loss", lines)
+    return robust_training.figure_of([*accuracies, loss], records, "images")

@@ -21,7 +21,6 @@ from neada.training import TrainConfig
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Record, Scale, Seeds, chosen_seeds
 from reproduction.robust_training import (
-    Runs,
     about_mean,
     by_seed,
     last,
@@ -197,31 +196,24 @@ def _lead(id: str, sentence: str, ours: Array, theirs: Array, expected: float) -
 
 def figure(records: Sequence[Record]) -> Figure | None:
     """A panel per method, a line per lr_y, and the default in each of them."""
-    if len(places := _places(records)) < 3:  # too few points for a curve
+    if len(_places(records)) < len(_ADAM_X):  # too few points for a curve
         return None
-
-    def curve(
-        label: str, style: dict[str, Any], rates: Sequence[float], *runs: Runs
-    ) -> figures.Curve:
-        values = np.array([of_all(each, _accuracy) for each in runs])
-        return figures.Curve(label, np.array(rates), values, style)
-
-    default = [by_seed(records, name=_DEFAULT, lr_x=_ADAM_X[at]) for at in places]
     panels = []
     for name, words in _OTHERS.items():
         rates_x, rates_y = _RATES[name]
-        curves = [
-            curve(
-                f"lr_y = {lr_y:g}",
-                figures.method_style(words, number),
-                rates_x,
-                *(by_seed(records, name=name, lr_x=lr_x, lr_y=lr_y) for lr_x in rates_x),
-            )
-            for number, lr_y in enumerate(rates_y)
-        ]
-        # The default at the places of the method's rates.
-        own = curve("default, no lr_y", figures.method_style(_DEFAULT), rates_x, *default)
-        panels.append(figures.Panel(words, [*curves, own], y_scale="linear"))
+        lines = {
+            f"{words}, lr_y = {lr_y:g}": [
+                by_seed(records, name=name, lr_x=lr_x, lr_y=lr_y) for lr_x in rates_x
+            ]
+            for lr_y in rates_y
+        }
+        # At the places of the method's rates.
+        lines["default, no lr_y"] = [by_seed(records, name=_DEFAULT, lr_x=lr) for lr in _ADAM_X]
+        curves = []
+        for label, line in lines.items():
+            values = np.array([of_all(runs, _accuracy) for runs in line])
+            curves.append(figures.Curve(label, np.array(rates_x), values))
+        panels.append(figures.Panel(words, curves, y_scale="linear"))
     drawn = figures.curves_figure(
         panels,
         num_columns=3,

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neada.plots import numbered_style
 from neada.problems import Problem
 from reproduction import figures
 from reproduction.experiment import Array
@@ -163,7 +162,7 @@ def rate_panel(
     drawn = values(costs := np.geomspace(last / 100.0, last, 40))
     return figures.Panel(
         title,
-        [figures.Curve(*curve, numbered_style(n)) for n, curve in enumerate(curves)],
+        [figures.Curve(*curve) for curve in curves],
         guides=[(law, costs, 0.75 * lowest * drawn / drawn[-1])],
     )
 

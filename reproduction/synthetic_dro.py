@@ -17,17 +17,6 @@ from matplotlib.figure import Figure
 
 from reproduction import robust_training
 from reproduction.experiment import Claim, Record, Relation, Scale, Seeds, chosen_seeds
-from reproduction.robust_training import (
-    METHODS,
-    Comparison,
-    TrainingRun,
-    accuracy,
-    by_seed,
-    end_loss,
-    figure_of,
-    of_all,
-    panel,
-)
 
 TITLE = "Robust training on synthetic data"
 WHERE = "Figure 3"
@@ -62,7 +51,7 @@ def _larger_class() -> float:
 
 
 @dataclass(frozen=True)
-class Config(TrainingRun):
+class Config(robust_training.TrainingRun):
     """One training run."""
 
     data: Literal["synthetic", "digits", "mnist"] = "synthetic"
@@ -77,7 +66,7 @@ def configs(scale: Scale, seeds: Seeds = None, max_calls: int | None = None) -> 
     return [
         Config(method, lr_y, seed, usual_calls if max_calls is None else max_calls)
         for seed in chosen_seeds(seeds, num_seeds)
-        for method in METHODS
+        for method in robust_training.METHODS
         for lr_y in (_SEPARATE, _EQUAL)
     ]
 
@@ -87,7 +76,7 @@ run = robust_training.run
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who is more accurate under attack, with which learning rates, at what training loss."""
-    runs = Comparison("synthetic-dro", WHERE, records, (_SEPARATE, _EQUAL))
+    runs = robust_training.Comparison("synthetic-dro", WHERE, records, (_SEPARATE, _EQUAL))
     adam, neada = (runs.runs(method, _EQUAL) for method in ("gdmax", "neada"))
     found = runs.neada_and_adam()
     for name, words, method in (("adam", "Adam", "gdmax"), ("neada", "NeAda", "neada")):
@@ -101,13 +90,13 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         drops = np.round(list(runs.drops(method, _EPS).values()), 9)
         found.append(runs.mean(f"drop-{name}", sentence, drops, relation, _KEPT))
     sentence = "with equal learning rates Adam ends at about 68 %: its mean accuracy in percent"
-    accuracies = of_all(adam, accuracy(_EPS))
+    accuracies = robust_training.of_all(adam, robust_training.accuracy(_EPS))
     found.append(runs.mean("adam-at-68", sentence, accuracies, "between", _ABOUT_68))
     sentence = (
         "with equal learning rates Adam ends with the lower training loss: its mean over the last "
         "twentieth of the calls minus NeAda's"
     )
-    found.append(runs.lower_loss("lower-loss", sentence, end_loss, adam, neada))
+    found.append(runs.lower_loss("lower-loss", sentence, robust_training.end_loss, adam, neada))
     for rate in (_SEPARATE, _EQUAL):
         library, theirs = (runs.runs(method, rate) for method in ("library", "neada"))
         sentence = (
@@ -124,7 +113,12 @@ def figure(records: Sequence[Record]) -> Figure:
     level = [("a constant answer", calls, np.full(2, _larger_class()))]
     accuracies, losses = [], []
     for lr_y, rate in ((_SEPARATE, "lr_y = 0.08"), (_EQUAL, "equal rates (0.01)")):
-        lines = {name: by_seed(records, method=m, lr_y=lr_y) for m, name in METHODS.items()}
-        accuracies.append(panel(f"FGSM, eps = {_EPS:g}, {rate}", f"test_{_EPS:g}", lines, level))
-        losses.append(panel(f"training loss, {rate}", "loss", lines))
-    return figure_of([*accuracies, *losses], records, "points")
+        lines = {
+            name: robust_training.by_seed(records, method=m, lr_y=lr_y)
+            for m, name in robust_training.METHODS.items()
+        }
+        accuracies.append(
+            robust_training.panel(f"FGSM, eps = {_EPS:g}, {rate}", f"test_{_EPS:g}", lines, level)
+        )
+        losses.append(robust_training.panel(f"training loss, {rate}", "loss", lines))
+    return robust_training.figure_of([*accuracies, *losses], records, "points")
