@@ -91,6 +91,8 @@ LOSSES = {1e-3: 0.20, 1e-2: 0.0, 1e-1: 0.10}
 
 
 def made_up(config: Any) -> float:
+    if config.name in ("dog", "dowg"):
+        return {"dog": 0.73, "dowg": 0.55}[config.name] + 0.001 * config.seed
     if config.name == "default":
         return LEVELS[config.lr_x] + 0.001 * config.seed
     if config.name == "tiada":
@@ -113,7 +115,7 @@ def judged(accuracy: Accuracy, seeds: int = 3) -> dict[str, Claim]:
 
 def test_the_measured_numbers_are_means_over_seeds() -> None:
     found = judged(made_up)
-    assert len(found) == 3 * 4 + 3
+    assert len(found) == 3 * 4 + 3 + 2
     assert {claim.seeds for claim in found.values()} == {3}
     assert found["not-worse-adam-15-0.001"].measured == pytest.approx(10.1, abs=1e-9)
     assert found["not-worse-adam-15-0.0001"].measured == pytest.approx(20.1, abs=1e-9)
@@ -121,8 +123,8 @@ def test_the_measured_numbers_are_means_over_seeds() -> None:
     assert "lr_x = 0.1 (there 10)" in found["not-worse-tiada-0.1"].sentence
     assert found["not-wider-adam-15"].measured == pytest.approx(10.0)
     assert found["not-wider-neada-adam"].measured == pytest.approx(0.0, abs=1e-9)
+    assert found["lr-x-can-go-dog"].measured == pytest.approx(-2.0)
+    assert found["lr-x-can-go-dowg"].measured == pytest.approx(-20.0)
     assert "70.1 against 60.0" in found["not-worse-adam-15-0.001"].note
-    worse = judged(lambda config: made_up(config) - (0.3 if config.name == "default" else 0.0))
-    failing = {name for name, claim in worse.items() if claim.result == "not supported"}
-    assert {"not-worse-neada-adam-0.001", "not-worse-tiada-0.1"} <= failing
-    assert "not supported" not in {claim.result for claim in found.values()}
+    failing = {name for name, claim in found.items() if claim.result == "not supported"}
+    assert failing == {"lr-x-can-go-dowg"}
