@@ -52,6 +52,7 @@ _STOPPING = GradientMapping() | InnerSteps(lambda t: t)
 _COMPARED = ("Adam", "AMSGrad", "GDA", "NeAda-Adam", "NeAda-AMSGrad", "NeAda-AdaGrad")
 """The methods about which the paper says whether they converge."""
 _CONVERGED = 0.2
+_LIMIT = np.array([_CONVERGED, _CONVERGED])
 """Largest |grad_x| in the last tenth of the calls; it is about 3 at the start."""
 
 Start = Literal["paper", "random"]
@@ -190,7 +191,7 @@ def _claim(record: Record, start: Start, ratio: float) -> Claim:
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """One panel per ratio: curves from the paper's start."""
+    """Per ratio: curves from the paper's start, and where the random starts end."""
     drawn = [record for record in records if not record.config.is_longer]
     panels = [
         figures.Panel(
@@ -199,10 +200,26 @@ def figure(records: Sequence[Record]) -> Figure:
         )
         for ratio, _ in _MAX_CALLS
     ]
+    panels += [
+        figures.Panel(
+            f"ratio {ratio:g}, {_STARTS['random']}",
+            [_ends(record, ratio) for record in drawn],
+            guides=[("converged", np.array([1.0, len(drawn[0].config.seeds)]), _LIMIT)],
+            x_label="random start, the best first",
+            y_label="" if number else "largest |grad_x f| at the end",
+        )
+        for number, (ratio, _) in enumerate(_MAX_CALLS)
+    ]
     return figures.curves_figure(
         panels,
         num_columns=3,
         y_label="|grad_x f|, noiseless",
         largest=100.0,
-        note="ratio = lr_y / lr_x",
+        note="ratio = lr_y / lr_x; below: the last tenth of the calls, dotted: converged",
     )
+
+
+def _ends(record: Record, ratio: float) -> figures.Curve:
+    """The levels at the end, sorted."""
+    levels = np.sort(end_level(record, ratio, start="random"))
+    return figures.Curve(record.config.method, np.arange(1.0, len(levels) + 1.0), levels)

@@ -103,6 +103,29 @@ def play(targets: Iterable[Array], learners: Learners, at: NDArray[np.intp]) -> 
     return regrets, sums
 
 
+def proven_bound(learners: Learners, sums: Array) -> Array:
+    """Return the bound of the corrected proof of Theorem 4, for every measured v.
+
+    For alpha = 1 it is proven from lr = G^2/mu on.
+
+    Args:
+        learners: The rows, with scale 1.
+        sums: The sums v, shape (points, rows).
+    """
+    alpha, lr, v0, diameter = learners.alpha, learners.lr, learners.v0, 2.0
+    first = (v0 + _GRADIENT_BOUND**2) ** alpha * diameter**2
+    if alpha == 1.0:
+        return np.asarray((first + lr**2 * np.log(sums / v0)) / (2.0 * lr))
+    slow = 1.0 - alpha
+    threshold = alpha * _GRADIENT_BOUND**2
+    rounds = 1.0 + alpha * threshold ** (1.0 / slow) / (
+        (lr * _MODULUS) ** ((1.0 + slow) / slow) * v0**slow
+    )
+    excess = np.maximum(threshold / v0**slow - lr * _MODULUS, 0.0)
+    middle = rounds * excess * diameter**2
+    return np.asarray((first + middle + lr**2 * sums**slow / slow) / (2.0 * lr))
+
+
 @dataclass(frozen=True)
 class Config:
     """One exponent with some learning rates on all seeds.
@@ -138,13 +161,16 @@ def run(config: Config, run: RunFolder) -> None:
     # A block of seeds for every learning rate.
     lr = np.repeat(config.lr_shares, len(config.seeds)) * _GRADIENT_BOUND**2 / _MODULUS
     learners = Learners(config.alpha, lr)
-    regrets, _ = play(_signs(config), learners, at)
+    regrets, sums = play(_signs(config), learners, at)
+    bounds = proven_bound(learners, sums)
     for number, share in enumerate(config.lr_shares):
         mine = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
         run.append(
             [
-                {"lr_share": share, "rounds": int(rounds), "regret": regret}
-                for rounds, regret in zip(at, regrets[:, mine].tolist(), strict=True)
+                {"lr_share": share, "rounds": int(rounds), "regret": regret, "bound": bound}
+                for rounds, regret, bound in zip(
+                    at, regrets[:, mine].tolist(), bounds[:, mine].tolist(), strict=True
+                )
             ]
         )
 
@@ -158,7 +184,7 @@ def _signs(config: Config) -> Iterator[Array]:
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
-    """Exponents, the logarithm, and the price of a small learning rate."""
+    """Exponents, the logarithm, the price of a small learning rate, and the bound."""
     found = []
     for record in records:
         alpha = record.config.alpha
@@ -191,7 +217,16 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             seeds = len(record.config.seeds)
             claim = f"regret/{name}", sentence, WHERE, measured
             found.append(Claim(*claim, "between", limits, seeds))
-    return found
+    proven = [(r, share) for r in records for share in r.config.lr_shares if share >= _USUAL]
+    worst = max(
+        float((r.column("regret", lr_share=share) / r.column("bound", lr_share=share)).max())
+        for r, share in proven
+    )
+    sentence = (
+        "the regret stays below the bound of the corrected proof: largest regret / bound over all "
+        "alpha, T and seeds"
+    )
+    return [*found, Claim("regret/bound", sentence, WHERE, worst, "<=", 1.0, seeds)]
 
 
 def _mean_regret(record: Record, share: float) -> tuple[Array, Array]:
