@@ -204,7 +204,7 @@ def figure(records: Sequence[Record]) -> Figure:
         figures.Panel(
             f"ratio {ratio:g}, {_STARTS['random']}",
             [_ends(record, ratio) for record in drawn],
-            guides=[("converged", np.array([1.0, len(drawn[0].config.seeds)]), _LIMIT)],
+            guides=[("", np.array([1.0, len(drawn[0].config.seeds)]), _LIMIT)],
             x_label="random start, the best first",
             y_label="" if number else "largest |grad_x f| at the end",
         )
