@@ -1,11 +1,11 @@
-"""Theorem 4's experiment: the rounds against the optimizer and a plain loop."""
+"""Theorem 4's experiment: the rounds against the optimizer and a plain loop, the bound by hand."""
 
 import numpy as np
 import pytest
 
 from reproduction import regret
 from reproduction.experiment import Record
-from reproduction.regret import Learners, play
+from reproduction.regret import Learners, play, proven_bound
 
 
 def signs(num_rounds: int, num_rows: int) -> np.ndarray:
@@ -55,6 +55,13 @@ def test_stretching_the_problem_changes_nothing_but_the_units() -> None:
     assert second[0, 0] == pytest.approx(first[0, 0], rel=1e-12)
 
 
+def test_the_bound_by_hand() -> None:
+    bound = proven_bound(Learners(0.5, np.array([0.5])), np.array([[9.0]]))
+    assert bound[0, 0] == pytest.approx(5.0**0.5 * 4.0 + 17.0 * 1.5 * 4.0 + 0.25 / 0.5 * 3.0)
+    bound = proven_bound(Learners(1.0, np.array([4.0])), np.array([[np.e]]))
+    assert bound[0, 0] == pytest.approx((5.0 * 4.0 + 16.0) / 8.0)
+
+
 def laws(exponents: dict[float, float], factor: float = 1.0) -> list[Record]:
     """Records whose regret follows a given power of T, or a logarithm, exactly."""
     rounds = np.unique(np.geomspace(10, 1e5, 60).astype(int))
@@ -69,6 +76,7 @@ def laws(exponents: dict[float, float], factor: float = 1.0) -> list[Record]:
                     "lr_share": share,
                     "rounds": int(t),
                     "regret": [factor * value] * 2,
+                    "bound": [1e4] * 2,
                 }
                 for t, value in zip(rounds, law.tolist(), strict=True)
             ]
@@ -88,6 +96,7 @@ def test_exact_laws_hold_and_wrong_ones_fail() -> None:
         "regret/small-lr-0.02": laws({**RIGHT, 0.02: 0.5}),
         "regret/small-lr-0.1": laws({**RIGHT, 0.1: 0.9}),
         "regret/logarithm": laws(RIGHT, factor=2.0),
+        "regret/bound": laws(RIGHT, factor=1e3),
     }
     for name, records in flips.items():
         verdicts = {claim.id: claim.result for claim in regret.claims(records)}

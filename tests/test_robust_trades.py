@@ -103,7 +103,7 @@ def test_without_a_price_it_is_plain_training() -> None:
 
 def value_and_gradient(robust: TRADES, clean: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """What a sample maximizes and its gradient, as the inner loop finds them."""
-    against = robust._against(robust.model, clean, None)
+    against = robust._reference(robust.model, clean, None)
     z = z.clone().requires_grad_()
     values = robust._values(robust.model, z, clean, against)
     (gradient,) = torch.autograd.grad(values.sum(), z)
