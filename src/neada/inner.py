@@ -50,6 +50,7 @@ class Counters:
         calls_x: Gradients with respect to x.
         calls_y: Gradients with respect to y.
         calls_value: Evaluations without a gradient.
+        calls_hvp: Hessian-vector products of both players; each counts as four calls.
         samples_x: Samples that the x gradients looked at.
         samples_y: Samples that the y gradients looked at.
         outer_steps: Steps of x; the outer index t.
@@ -66,6 +67,7 @@ class Counters:
     calls_x: int = 0
     calls_y: int = 0
     calls_value: int = 0
+    calls_hvp: int = 0
     samples_x: int = 0
     samples_y: int = 0
     outer_steps: int = 0
@@ -74,8 +76,8 @@ class Counters:
 
     @property
     def total_calls(self) -> int:
-        """Gradients of both players and values."""
-        return self.calls_x + self.calls_y + self.calls_value
+        """Gradients of both players, values, and four for each Hessian-vector product."""
+        return self.calls_x + self.calls_y + self.calls_value + 4 * self.calls_hvp
 
     def check_budget(self, num_calls: int = 1) -> None:
         """Raise `BudgetExhausted` if that many calls more would exceed the limit."""
@@ -121,6 +123,7 @@ class Counted:
     calls_x = _count("calls_x")
     calls_y = _count("calls_y")
     calls_value = _count("calls_value")
+    calls_hvp = _count("calls_hvp")
     samples_x = _count("samples_x")
     samples_y = _count("samples_y")
     outer_steps = _count("outer_steps")

@@ -16,7 +16,7 @@ from neada.solve.minimax import check_arguments, minimax
 from neada.solve.points import Sets, read_form, unbounded_part
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 from neada.steppers import StepInfo, Stepper
-from neada.steppers.quasi_newton import NestedQuasiNewton
+from neada.solve.newton import Newton
 
 __all__ = ["minimize"]
 
@@ -144,7 +144,7 @@ class _Search:
 
         def nested(players: Players) -> Stepper:
             sets = {"x_set": players.x_set, "y_set": players.y_set}
-            return NestedQuasiNewton(players.x, players.y, players.tol, prox=weight, **sets)
+            return Newton(players.x, players.y, players.tol, prox=weight, **sets)
 
         before = self.calls
         result = minimax(
@@ -174,7 +174,7 @@ class _Search:
 
     def look(self, info: StepInfo) -> bool:
         """Whether the solve is over: solved in the user's units, or known not to have an answer."""
-        self.running += info.calls_x + info.calls_y + info.calls_value
+        self.running += info.calls_x + info.calls_y + info.calls_value + 4 * info.calls_hvp
         if self.callback is not None and self.callback(info):
             self.seen = Status.INTERRUPTED
         elif self.is_solved(info):

@@ -14,7 +14,7 @@ from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
 from neada.steppers import Stepper
-from neada.steppers.quasi_newton import NestedQuasiNewton
+from neada.solve.newton import Newton
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods", "remedy"]
 
@@ -158,10 +158,11 @@ def _method(name: str, required: _Required, description: str) -> Callable[[_Fact
 def _auto(players: Players) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
-    if players.rowwise:
-        return _nested_lbfgs(players)
-    return NestedQuasiNewton(
-        players.x, players.y, players.tol, x_set=players.x_set, y_set=players.y_set
+    return Newton(
+        *(players.x, players.y, players.tol),
+        x_set=players.x_set,
+        y_set=players.y_set,
+        rowwise=players.rowwise,
     )
 
 

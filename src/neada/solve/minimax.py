@@ -1,7 +1,6 @@
 """`minimax(f, x0, y0)`: solve a min-max problem and check the result."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,14 +10,10 @@ from neada.checks import check_choice, check_flags, check_number
 from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import MinimaxResult
-from neada.solve.rows import solve_rows_left
-from neada.solve.run import PATIENCE, Solve
+from neada.solve.run import Solve
 from neada.steppers import StepInfo, Stepper
 
 __all__ = ["check_arguments", "minimax"]
-
-# Outer steps without a better point before a row is solved separately.
-_ROWS_PATIENCE = 50
 
 
 def check_arguments(tol: float, max_calls: int) -> None:
@@ -68,8 +63,7 @@ def minimax(
         callback: Called with every `StepInfo`; returning True ends the solve.
         progress: Show a line of progress on a terminal or in a notebook.
         rowwise: Every row (first dimension) of x0 and y0 is its own problem with its own status; a
-            row that fails does not affect the others. The default method solves the rows together
-            and then, separately, those that failed.
+            row that fails does not affect the others.
         options: Arguments of the method: ``{"lr_x": 0.1}``.
 
     Returns:
@@ -104,16 +98,6 @@ def minimax(
     players = Players(x.leaves, y.leaves, x_set, y_set, rowwise, noise is not None, tol)
     stepper = make_stepper(method, players, options)
     stepper.max_calls = max_calls
-    two_stages = rowwise and method == "auto" and noise is None
-    solve = Solve(
-        *(fun, x, y, stepper, tol, noise, seed, remedy(method)),
-        patience=_ROWS_PATIENCE if two_stages else PATIENCE,
-        fail_at_cap=two_stages,
-    )
+    solve = Solve(fun, x, y, stepper, tol, noise, seed, remedy(method))
     with torch.enable_grad():
-        result = solve.run(callback, progress)
-        if two_stages:
-            alone = players._replace(rowwise=False)
-            make_alone = partial(make_stepper, method, alone)
-            result = solve_rows_left(solve, result, make_alone, max_calls, callback, progress)
-    return result
+        return solve.run(callback, progress)

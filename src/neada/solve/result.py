@@ -112,6 +112,7 @@ class MinimaxResult:
     calls_x: int
     calls_y: int
     calls_value: int
+    calls_hvp: int
     outer_steps: int
     inner_steps: int
     history: History
@@ -136,7 +137,7 @@ class MinimaxResult:
     @property
     def total_calls(self) -> int:
         """Gradients of both players and values."""
-        return self.calls_x + self.calls_y + self.calls_value
+        return self.calls_x + self.calls_y + self.calls_value + 4 * self.calls_hvp
 
     def to_numpy(self) -> dict[str, NDArray[Any]]:
         """The history as arrays."""

@@ -24,13 +24,13 @@ from neada.solve.result import History, MinimaxResult, Status
 from neada.steppers import Stepper
 from neada.tensors import NonFiniteGradient
 
-__all__ = ["PATIENCE", "Solve"]
+__all__ = ["Solve"]
 
 _FAR = 1e12  # the players have diverged if they are this many times farther out than at the start
 _OUT = 1e6  # a failure this many times farther out than the start is due to divergence
 _LOOK_EVERY = 10  # outer steps between two checks of how far out the players are
 _NEAR = 1e3  # norms within this factor of their rounding error are at the limit of the precision
-PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
+_PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
 
 _STATUS_OF = {
     "stalled": Status.STALLED,
@@ -55,8 +55,6 @@ class Solve:
         seed: Of the noise.
         remedy: What a user of this method can do if it does not converge, in addition to the advice
             of the status.
-        patience: Outer steps without a better point before a deterministic solve has stalled.
-        fail_at_cap: Whether a row whose inner loop ends at its cap has stalled, too.
     """
 
     def __init__(
@@ -69,8 +67,6 @@ class Solve:
         noise: Any = None,
         seed: int | None = None,
         remedy: str = "",
-        patience: int = PATIENCE,
-        fail_at_cap: bool = False,
     ) -> None:
         self.fun = fun
         self.x = x
@@ -84,8 +80,6 @@ class Solve:
         self.device = self.leaves[0].device
         self.generator = torch.Generator(self.device).manual_seed(int(seed or 0))
         self.remedy = remedy
-        self.patience = patience
-        self.fail_at_cap = fail_at_cap
         self.evidence = ""
         self.history = History()
         num_rows = len(self.leaves[0]) if self.rowwise else 1
@@ -149,9 +143,11 @@ class Solve:
             far = self.reach() > _FAR * self.start_size
             if bool(far.any()) and (status := self.fail(far, Status.DIVERGED)):
                 return status
-        stalled = self.since_best > self.patience
-        if self.fail_at_cap:
-            stalled = stalled | self.stepper.at_cap
+        for row, reason in self.stepper.ended.items():
+            of_row = torch.arange(len(self.failed), device=self.device) == row
+            if not self.failed[row] and (status := self.fail(of_row, _STATUS_OF[reason.kind])):
+                return status
+        stalled = self.since_best > _PATIENCE
         return self.fail(stalled, Status.STALLED) if bool(stalled.any()) else None
 
     def closure(self) -> Tensor:
@@ -268,7 +264,7 @@ class Solve:
         near = self.is_near()
         if not self.rowwise:
             if status is Status.STALLED:
-                self.evidence = f"no better point in {self.patience} steps"
+                self.evidence = f"no better point in {_PATIENCE} steps"
             return status if bool(near) else Status.DIVERGED
         rows = rows & ~self.is_settled()
         for i in rows.nonzero().flatten().tolist():
@@ -349,6 +345,7 @@ class Solve:
             counters.calls_x,
             counters.calls_y,
             counters.calls_value,
+            counters.calls_hvp,
             counters.outer_steps,
             counters.inner_steps,
             self.history,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neada import parallel, tensors
 from neada.checks import check_flags, check_origin
-from neada.inner import Counted, Counters, Player, backward
+from neada.inner import Counted, Counters, NoProgress, Player, backward
 from neada.scalars import Flag, Scalar, any_true, negate, where
 from neada.sets import Set
 
@@ -45,6 +45,7 @@ class StepInfo(NamedTuple):
         calls_value: Evaluations without a gradient in this step.
         inner_steps: Steps of y.
         stop_reason: Why the inner loop stopped; empty without one.
+        calls_hvp: Hessian-vector products in this step; each counts as four calls.
     """
 
     value: Tensor
@@ -55,6 +56,7 @@ class StepInfo(NamedTuple):
     calls_value: int
     inner_steps: int
     stop_reason: str = ""
+    calls_hvp: int = 0
 
 
 class Evaluation(NamedTuple):
@@ -88,6 +90,7 @@ class Stepper(Counted, ABC):
         samples_x, samples_y: The same times the batch size.
         outer_steps, inner_steps: Steps of x and of y so far.
         counters: All of these; two steppers may share one.
+        ended: With `rowwise`, the rows in which the method cannot continue, and why.
         row_calls: With `rowwise`, the calls of each row; frozen rows have none.
     """
 
@@ -123,6 +126,7 @@ class Stepper(Counted, ABC):
         self._frozen: Tensor | None = None
         first = self._players["x"][0]
         num_rows = len(first) if rowwise else 0
+        self.ended: dict[int, NoProgress] = {}
         self.row_calls = torch.zeros(num_rows, dtype=torch.int64, device=first.device)
         self._paying = torch.ones(num_rows, dtype=torch.bool, device=first.device)
 
@@ -161,6 +165,7 @@ class Stepper(Counted, ABC):
             counters.calls_value - before["calls_value"],
             counters.inner_steps - before["inner_steps"],
             reason,
+            counters.calls_hvp - before["calls_hvp"],
         )
 
     @abstractmethod

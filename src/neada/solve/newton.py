@@ -1,0 +1,466 @@
+r"""The default method of `minimax`: trust-region Newton steps on the maximum over y.
+
+With C = -f_yy, the maximum over y, Phi(x), has the gradient f_x + f_xy C^-1 f_y and the Hessian
+f_xx + f_xy C^-1 f_yx. x takes a step in a trust region (Conn, Gould & Toint 2000), y follows by the
+tangent of its maximizer and is corrected until the bracket
+
+    f(x, y) <= Phi(x) <= f(x, y) + gap,   gap = f_y' C^-1 f_y / 2,
+
+is short against the decrease that the model promises. Where f is concave in y, but not strongly, a
+proximal term is added whose center follows y (Rockafellar 1976; the method of multipliers for
+Lagrangians).
+"""
+
+import copy
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neada.inner import NoProgress
+from neada.sets import Set
+from neada.solve.derivatives import Derivatives
+from neada.solve.geometry import Array, Mask, Side, dot, norm, times
+from neada.solve.model import Model, face_step
+from neada.steppers.base import Closure, Step
+from neada.steppers.direct import DirectStepper
+from neada.tensors import raise_non_finite
+
+__all__ = ["Newton"]
+
+_SHORT = 0.1  # the bracket is short if it is at most this share of the promised decrease
+_ENOUGH = 0.05  # share of the promised decrease that a step has to reach
+_POOR, _GOOD = 0.25, 0.75  # shares below and above which the trust region changes
+_GROWTH = 4.0  # of the trust region, and of its decrease after a step that failed
+_CORRECTIONS = 20  # of y for one trial; each of them at least halves the gap
+_FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
+_PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
+_SHRINK_PROX = 0.1  # of the proximal weight whenever its center moves
+_LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
+_FAR = 1e9  # y runs away if it is this many times farther out than at the start
+_UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
+_DIGIT = 0.1  # what a Hessian's worth of calls must gain
+_FAILURES = 1  # steps in a row that fail before an updated Hessian is computed again
+_STUCK = 25  # steps in a row that fail: the trust region is down by the precision
+_ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
+
+
+class _Trial(NamedTuple):
+    """A step of every row and what it was expected and found to do.
+
+    Attributes:
+        alone: The rows in which y moves alone.
+        promised: The decrease of the maximum over y, or with y alone the increase of f.
+        gap: The length of the bracket at the start of the step.
+        noise: The rounding error of f.
+        x, y, value: Where the step ends, and f there.
+        reached: The decrease or increase that was found.
+        accepted: The rows that keep the step.
+    """
+
+    alone: Mask
+    promised: Array
+    gap: Array
+    noise: Array
+    x: Array
+    y: Array
+    value: Array
+    reached: Array
+    accepted: Mask
+
+
+class Newton(DirectStepper):
+    r"""Newton's method in a trust region for :math:`\Phi(x) = \max_y f(x, y)`.
+
+    .. math::
+        d_t = \arg\min_{|d| \le r_t} g_t \cdot d + \tfrac12\, d \cdot S_t d, \qquad
+        x_{t+1} = P(x_t + d_t), \qquad
+        y_{t+1} \approx \arg\max_y f(x_{t+1}, y) - \tfrac{\rho}{2}\|y - c\|^2
+
+    with the gradient g and the Hessian S of the maximum over y, and :math:`\rho = 0` where f is
+    strongly concave in y. Sets are handled by Newton steps in the face that the projected gradient
+    reaches. Hessians are updated by secants while that gains a digit for the price of a Hessian.
+
+    Required problem constants: none.
+
+    Guarantees: an accepted step lowers :math:`\Phi`, plus the proximal term, as far as its bracket
+    shows; a point that is accepted again and again is a stationary one if f is smooth.
+
+    Args:
+        x: The tensors that are minimized over.
+        y: The tensors that are maximized over.
+        tol: The tolerance of both norms.
+        prox: The proximal weight to begin with; 0 begins without one.
+        x_set: Constraint set of x.
+        y_set: Constraint set of y.
+        rowwise: Every row of both players is its own problem.
+    """
+
+    measured_at: ClassVar[Literal["start", "middle", "end"]] = "end"
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        tol: float,
+        *,
+        prox: float = 0.0,
+        x_set: Set | None = None,
+        y_set: Set | None = None,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__(x, y, x_set=x_set, y_set=y_set, rowwise=rowwise)
+        self.tol = tol
+        num_rows = len(self._players["x"][0]) if rowwise else 1
+        self._x = Side(self._players["x"], x_set, num_rows)
+        self._y = Side(self._players["y"], y_set, num_rows)
+        self._first_prox = prox
+        self._eps = torch.finfo(self._players["x"][0].dtype).eps
+        self._state: dict[str, Array] = {}
+
+    def _step(self, closure: Closure) -> Step:
+        self._f = Derivatives(self._x, self._y, partial(self._call, closure, "y"), self._charge)
+        if self._state:
+            accepted = self._attempt()
+            while not (self.rowwise or accepted.any()):
+                accepted = self._attempt()
+        else:
+            self._begin()
+        state = self._state
+        self._x.write(state["x"])
+        self._y.write(state["y"])
+        device = self._players["x"][0].device
+        value, norm_x, norm_y = (
+            torch.from_numpy(numbers.copy()).to(device)
+            for numbers in (state["value"], *self._norms())
+        )
+        prox = state["prox"].max()
+        words = f"proximal weight {prox:g}" if prox else ""
+        if self.rowwise:
+            return value, norm_x.square(), norm_y.square(), words
+        return value[0], norm_x.item() ** 2, norm_y.item() ** 2, words
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, and where every row is and what is known there."""
+        arrays = {name: torch.from_numpy(array.copy()) for name, array in self._state.items()}
+        return {**super().state_dict(), "rows": arrays}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a saved state; the players must be where they were when it was saved."""
+        super().load_state_dict(state_dict)
+        rows = copy.deepcopy(state_dict["rows"])
+        self._state = {name: tensor.numpy() for name, tensor in rows.items()}
+
+    def _charge(self, name: str, number: int) -> None:
+        """Count some evaluations of one kind, if the budget allows them."""
+        self.counters.check_budget(4 * number if name == "calls_hvp" else number)
+        if name == "calls_x":
+            self._count("x")
+        else:
+            self.counters.calls_hvp += number
+            self.row_calls += 4 * number * self._paying if self.rowwise else 0
+
+    def _moving(self) -> Mask:
+        """The rows that are not frozen."""
+        if self._frozen is None:
+            return np.ones(self._x.num_rows, dtype=bool)
+        moving: Mask = ~self._frozen.cpu().numpy()
+        return moving
+
+    def _norms(self) -> tuple[Array, Array]:
+        """The norms of both gradient mappings, without a proximal term."""
+        state = self._state
+        return (
+            self._x.mapping_norm(state["x"], state["slope_x"]),
+            self._y.mapping_norm(state["y"], -state["slope_y"]),
+        )
+
+    def _begin(self) -> None:
+        """Evaluate f where the players are."""
+        x, y = self._x.read(), self._y.read()
+        value, _ = self._f.at(x, y)
+        slope_x, slope_y = self._f.gradients()
+        finite = np.isfinite(value + slope_x.sum(1) + slope_y.sum(1))
+        bad = ~finite & self._moving()
+        if bad.any():
+            numbers = [torch.from_numpy(part) for part in (slope_x, slope_y, value)]
+            rows = torch.from_numpy(bad) if self.rowwise else None
+            raise_non_finite(numbers[:2], numbers[2], rows)
+        zeros, size = np.zeros(len(x)), self._x.size + self._y.size
+        self._state = {
+            "x": x,
+            "y": y,
+            "value": np.where(finite, value, 0.0),
+            "slope_x": np.where(finite[:, None], slope_x, 0.0),
+            "slope_y": np.where(finite[:, None], slope_y, 0.0),
+            "hessian": np.zeros((len(x), size, size)),
+            "is_exact": zeros > 0.0,  # whether the Hessian is that of f here
+            "price": zeros + math.inf,  # calls since the last exact Hessian
+            "norm_then": zeros + math.inf,  # the larger norm there
+            "radius_x": 1.0 + norm(x),
+            "radius_y": 1.0 + norm(y),
+            "failures": zeros.copy(),  # steps in a row
+            "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
+            "prox": zeros + self._first_prox,
+            "center": y.copy(),
+            "start_y": 1.0 + norm(y),
+        }
+
+    # One attempt at a step.
+
+    def _attempt(self) -> Mask:
+        """Try one step of every row; returns which of them were accepted."""
+        moving, state = self._moving(), self._state
+        self._refresh_hessian(moving)
+        calls = self.counters.total_calls
+        trial = self._try(*self._propose(moving), moving)
+        accepted, alone = trial.accepted, trial.alone
+        with np.errstate(all="ignore"):
+            ratio = trial.reached / trial.promised
+        for name, mine, step in (
+            ("radius_x", ~alone, norm(trial.x - state["x"])),
+            ("radius_y", alone, norm(trial.y - state["y"])),
+        ):
+            radius = state[name]
+            wider = accepted & (ratio >= _GOOD) & (step >= 0.5 * radius)
+            poor = accepted & (ratio < _POOR) & (trial.promised > trial.noise)
+            new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * step, radius))
+            new = np.where(accepted, new, step / _GROWTH)
+            state[name] = np.where(moving & mine, new, radius)
+        failed = moving & ~accepted
+        state["y_first"] = failed & ~alone & (trial.gap > _SHORT * trial.promised)
+        more = np.where(alone & accepted, state["failures"], 0.0)
+        state["failures"] = np.where(failed, state["failures"] + 1.0, more)
+        if accepted.any():
+            self._accept(trial)
+        state["price"] = state["price"] + (self.counters.total_calls - calls)
+        self._look(moving, trial)
+        return accepted
+
+    def _propose(self, moving: Mask) -> tuple[Model, Mask, Array, Array, Array, Array]:
+        """The model, where y moves alone, both steps, what they promise, and the bracket."""
+        state, n = self._state, self._x.size
+        A, K = state["hessian"][:, :n, :n], state["hessian"][:, n:, :n]
+        minus_f_yy = -state["hessian"][:, n:, n:]
+        self._update_prox(moving, minus_f_yy)
+        identity = np.eye(self._y.size)
+        C = minus_f_yy + state["prox"][:, None, None] * identity
+        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
+        size = np.linalg.norm(C, axis=(1, 2))
+        least = np.linalg.eigvalsh(C)[:, 0]
+        face = self._y.face(state["y"] + b / np.maximum(size, 1e-300)[:, None])
+        concave = (least if self._y.home is None else face.curvature(C)) > 0.0
+        # In other faces f may curve upwards; the model needs a definite matrix in all of them.
+        lift = np.where(least > 0.0, 0.0, 1e-3 * size - least)
+        definite = np.where(concave[:, None, None], C + lift[:, None, None] * identity, identity)
+        model = Model(self._x, self._y, state["x"], state["y"], state["slope_x"], b, A, K, definite)
+        d, s, promised, gap = model.step(state["radius_x"])
+        alone = ~concave | state["y_first"] | (promised <= _SHORT * gap)
+        if alone.any():
+            up = face_step(self._y, state["y"], -b, C, state["radius_y"])
+            up = self._y.project(state["y"] + up) - state["y"]
+            gain = dot(b, up) - 0.5 * dot(up, times(C, up))
+            d, s = np.where(alone[:, None], 0.0, d), np.where(alone[:, None], up, s)
+            promised = np.where(alone, gain, promised)
+        self._concave = concave
+        return model, alone, d, s, promised, gap
+
+    def _try(
+        self,
+        model: Model,
+        alone: Mask,
+        d: Array,
+        s: Array,
+        promised: Array,
+        gap: Array,
+        moving: Mask,
+    ) -> _Trial:
+        """Evaluate f after a step, and correct y until the bracket there is short."""
+        state = self._state
+        base = self._with_prox(state["value"], state["y"])
+        x, y = self._x.nearest(state["x"] + d), self._y.nearest(state["y"] + s)
+        noise = self._noise(base)
+        highest = base + 1.5 * gap - _ENOUGH * promised + noise
+        pending, accepted = moving.copy(), np.zeros_like(moving)
+        last, reached = np.full(len(x), math.inf), np.zeros(len(x))
+        for _ in range(_CORRECTIONS):
+            value, slope = self._f.at(x, y)
+            lower = self._with_prox(value, y)
+            slope = slope - state["prox"][:, None] * (y - state["center"])
+            finite = np.isfinite(lower + slope.sum(1))
+            slope = np.where(finite[:, None], slope, 0.0)
+            more, now = model.answer(slope, y)
+            short = now <= _SHORT * np.maximum(promised, gap) + noise
+            rises = lower >= base + _ENOUGH * promised - noise
+            passes = np.where(alone, rises, short & (lower + now <= highest)) & finite
+            change = np.where(alone, lower - base, base + gap - lower - now)
+            reached = np.where(pending, change, reached)
+            accepted |= pending & passes
+            hopeless = ~finite | alone | (lower > highest) | short | (now > 0.5 * last)
+            pending &= ~passes & ~hopeless
+            if not pending.any():
+                break
+            self.counters.inner_steps += 1
+            last = np.where(pending, now, last)
+            y = np.where(pending[:, None], self._y.nearest(y + more), y)
+        return _Trial(alone, promised, gap, noise, x, y, value, reached, accepted)
+
+    def _accept(self, trial: _Trial) -> None:
+        """Move the rows whose step was accepted, and update their Hessians."""
+        state, accepted = self._state, trial.accepted
+        slope_x, slope_y = self._f.gradients()
+        norm_now = np.maximum(
+            self._x.mapping_norm(trial.x, slope_x), self._y.mapping_norm(trial.y, -slope_y)
+        )
+        # Where f cannot tell any more, a step has to lower the norms.
+        blurred = accepted & (trial.promised <= trial.noise)
+        accepted &= np.isfinite(norm_now) & (~blurred | (norm_now < np.maximum(*self._norms())))
+        keep = accepted[:, None]
+        moved = np.concatenate([trial.x - state["x"], trial.y - state["y"]], 1)
+        changed = np.concatenate([slope_x - state["slope_x"], slope_y - state["slope_y"]], 1)
+        moved, changed = np.where(keep, moved, 0.0), np.where(keep, changed, 0.0)
+        state["hessian"] = secant_update(state["hessian"], moved, changed)
+        state["is_exact"] &= ~accepted
+        for name, new in (
+            ("x", trial.x),
+            ("y", trial.y),
+            ("slope_x", slope_x),
+            ("slope_y", slope_y),
+        ):
+            state[name] = np.where(keep, new, state[name])
+        state["value"] = np.where(accepted, trial.value, state["value"])
+
+    def _look(self, moving: Mask, trial: _Trial) -> None:
+        """Find the rows that get no further, and say why."""
+        state = self._state
+        norm_y = norm(state["y"])
+        upwards = moving & ~self._concave
+        at_rest = state["is_exact"] & (trial.promised <= trial.noise)
+        up = upwards & ((norm_y > _UPWARDS * state["start_y"]) | (at_rest & ~trial.accepted))
+        self._give_up(up, "f curves upwards in y", "curves up")
+        far = moving & (norm_y > _FAR * state["start_y"])
+        self._give_up(far, "y runs away: f has no maximum in y", "runs away")
+        blurred = moving & ~trial.accepted & at_rest
+        self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
+        stuck = moving & (state["failures"] >= _STUCK)
+        # y may have no maximum that x can follow: hold it by a proximal term.
+        hold = stuck & (state["prox"] == 0.0)
+        if hold.any():
+            self._hold(hold)
+        self._give_up(stuck & ~hold, "no step lowers the maximum over y", "stalled")
+
+    def _give_up(
+        self,
+        rows: Mask,
+        sentence: str,
+        kind: Literal["stalled", "curves up", "runs away", "rounding"],
+    ) -> None:
+        if not rows.any():
+            return
+        reason = NoProgress(sentence, kind)
+        if not self.rowwise:
+            raise reason
+        for row in rows.nonzero()[0].tolist():
+            self.ended.setdefault(row, reason)
+
+    # The proximal term.
+
+    def _with_prox(self, value: Array, y: Array) -> Array:
+        apart = y - self._state["center"]
+        total: Array = value - 0.5 * self._state["prox"] * dot(apart, apart)
+        return total
+
+    def _hold(self, rows: Mask) -> None:
+        """Begin with a proximal term in these rows."""
+        state = self._state
+        size = np.linalg.norm(state["hessian"][:, :, : self._x.size], axis=(1, 2))
+        state["prox"] = np.where(rows, _PROX * np.where(size > 0.0, size, 1.0), state["prox"])
+        state["center"] = np.where(rows[:, None], state["y"], state["center"])
+        state["radius_x"] = np.where(rows, 1.0 + norm(state["x"]), state["radius_x"])
+        state["failures"] = np.where(rows, 0.0, state["failures"])
+
+    def _update_prox(self, moving: Mask, minus_f_yy: Array) -> None:
+        """Hold y where f is concave in it, but not strongly; move the centers that are due."""
+        state = self._state
+        held = state["prox"] > 0.0
+        size = np.linalg.norm(state["hessian"], axis=(1, 2))
+        if not held.all():
+            # In units of y in which f curves by one along every coordinate.
+            curved = np.abs(np.diagonal(minus_f_yy, axis1=1, axis2=2))
+            unit = 1.0 / np.sqrt(np.where(curved > 0.0, curved, 1.0))
+            least = np.linalg.eigvalsh(unit[:, :, None] * minus_f_yy * unit[:, None, :])[:, 0]
+            flat = least <= _FLAT
+            if self._y.home is not None and flat.any():
+                point = state["y"] + state["slope_y"] / np.maximum(size, 1e-300)[:, None]
+                least = np.minimum(self._y.face(point).curvature(minus_f_yy), 0.0) / size
+            flat &= moving & ~held & (least >= -_FLAT)
+            if flat.any():
+                self._hold(flat)
+        if held.any():
+            # A center moves when its problem is solved, relative to the way of y or to tol.
+            apart = state["y"] - state["center"]
+            pull = state["prox"] * norm(apart)
+            slope = state["prox"][:, None] * apart - state["slope_y"]
+            both = np.maximum(self._norms()[0], self._y.mapping_norm(state["y"], slope))
+            solved = moving & held & (both <= 0.1 * np.maximum(pull, self.tol))
+            state["center"] = np.where(solved[:, None], state["y"], state["center"])
+            lower = np.maximum(_SHRINK_PROX * state["prox"], _LEAST_PROX * size)
+            state["prox"] = np.where(solved, np.minimum(lower, state["prox"]), state["prox"])
+
+    # What is known of f.
+
+    def _noise(self, base: Array) -> Array:
+        """The rounding error of f, from the size of the terms that its expansion has."""
+        state = self._state
+        point = np.abs(np.concatenate([state["x"], state["y"]], 1))
+        slope = np.abs(np.concatenate([state["slope_x"], state["slope_y"]], 1))
+        bend = 0.5 * dot(point, times(np.abs(state["hessian"]), point))
+        errors: Array = _ROUNDING * self._eps * (np.abs(base) + dot(slope, point) + bend)
+        return errors
+
+    def _refresh_hessian(self, moving: Mask) -> None:
+        """Compute the Hessians again where updates have gained too little for the same price."""
+        state = self._state
+        price = 4 * (self._x.size + self._y.size)
+        now = np.maximum(*self._norms())
+        slow = (state["price"] >= price) & (now > _DIGIT * state["norm_then"])
+        first = state["price"] == math.inf
+        stale = moving & ~state["is_exact"] & (first | slow | (state["failures"] >= _FAILURES))
+        limit = self.counters.max_calls
+        affordable = limit is None or self.counters.total_calls + price + 2 <= limit
+        if stale.any() and affordable:
+            hessian = self._f.hessian(state["x"], state["y"])
+            known = stale & np.isfinite(hessian).all((1, 2))
+            state["hessian"] = np.where(known[:, None, None], hessian, state["hessian"])
+            state["is_exact"] |= stale
+            state["price"] = np.where(stale, 0.0, state["price"])
+            state["norm_then"] = np.where(stale, now, state["norm_then"])
+        elif (stale & first).any():
+            # A unit step at first; the updates learn the rest.
+            scale = np.concatenate(
+                [
+                    np.repeat(side * norm(state[slope])[:, None], player.size, 1)
+                    for side, slope, player in (
+                        (1.0, "slope_x", self._x),
+                        (-1.0, "slope_y", self._y),
+                    )
+                ],
+                1,
+            )
+            unit = np.eye(scale.shape[1]) * scale[:, None, :]
+            state["hessian"] = np.where((stale & first)[:, None, None], unit, state["hessian"])
+            state["price"] = np.where(first, 0.0, state["price"])
+
+
+def secant_update(matrix: Array, moved: Array, changed: Array) -> Array:
+    """The symmetric update that changes a matrix least (Powell, Broyden) and maps the step so."""
+    missed = changed - times(matrix, moved)
+    size = np.maximum(dot(moved, moved), 1e-300)[:, None, None]
+    outer = missed[:, :, None] * moved[:, None, :]
+    along = dot(missed, moved)[:, None, None] / size
+    square = moved[:, :, None] * moved[:, None, :]
+    return matrix + (outer + outer.swapaxes(1, 2) - along * square) / size
