@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from neada.steppers.quasi_newton import NestedQuasiNewton
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
@@ -22,7 +23,6 @@ from neada.optim import (
     GeneralizedAdaGrad,
 )
 from neada.steppers.direct import DirectStepper
-from neada.steppers.quasi_newton import NestedQuasiNewton
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.testing import check_stepper
 

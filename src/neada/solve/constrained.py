@@ -13,10 +13,10 @@ from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
 from neada.solve.methods import Players
 from neada.solve.minimax import check_arguments, minimax
+from neada.solve.newton import Newton
 from neada.solve.points import Sets, read_form, unbounded_part
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 from neada.steppers import StepInfo, Stepper
-from neada.solve.newton import Newton
 
 __all__ = ["minimize"]
 
@@ -143,8 +143,12 @@ class _Search:
             return value
 
         def nested(players: Players) -> Stepper:
-            sets = {"x_set": players.x_set, "y_set": players.y_set}
-            return Newton(players.x, players.y, players.tol, prox=weight, **sets)
+            return Newton(
+                *(players.x, players.y, players.tol),
+                prox=weight,
+                x_set=players.x_set,
+                y_set=players.y_set,
+            )
 
         before = self.calls
         result = minimax(

@@ -5,7 +5,7 @@ All arrays are float64 with one row per problem; a single problem is one row.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from neada.sets import HalfSpace, L1Ball, L2Ball, Product, Set, Simplex
 
-__all__ = ["Array", "Face", "Mask", "Side", "dot", "norm", "times", "trust_region"]
+__all__ = ["Array", "Face", "Mask", "Side", "dot", "norm", "solve", "times", "trust_region"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]  # of float64
 Mask = NDArray[np.bool_]
 _FLAT = 1e-3  # eigenvalues of a projection's derivative below this are directions out of the face
 _MOST_NEWTON = 50  # iterations for the multiplier of a trust region, which converges in about 5
@@ -26,6 +26,12 @@ def times(matrix: Array, vector: Array) -> Array:
     """Matrix times vector, row by row."""
     product: Array = (matrix @ vector[..., None])[..., 0]
     return product
+
+
+def solve(matrix: Array, vector: Array) -> Array:
+    """The solutions of linear systems, row by row."""
+    solution: Array = np.linalg.solve(matrix, vector[..., None])[..., 0]
+    return solution
 
 
 def dot(left: Array, right: Array) -> Array:
@@ -51,6 +57,11 @@ class Face(NamedTuple):
 
     free: Mask
     derivative: Array | None = None
+
+    def matrix(self) -> Array:
+        """The derivative as a matrix."""
+        identity = np.eye(self.free.shape[1])
+        return self.along(np.broadcast_to(identity, (len(self.free), *identity.shape)))
 
     def along(self, matrix: Array) -> Array:
         """The derivative times a matrix."""
@@ -79,7 +90,7 @@ class Face(NamedTuple):
         Args:
             length: The step to the point along a gradient.
         """
-        values, vectors = np.linalg.eigh(self.derivative)
+        values, vectors = np.linalg.eigh(self.matrix())
         values = np.clip(values, 0.0, 1.0)
         free = values > _FLAT
         bend = (1.0 / np.where(free, values, 1.0) - 1.0) / length[:, None]
@@ -126,10 +137,9 @@ class Side:
     def split(self, point: Array) -> list[Tensor]:
         """Rows as tensors of the player's shapes, in float64."""
         sizes = [p.numel() // self.num_rows for p in self.params]
-        parts = torch.from_numpy(point).split(sizes, 1)
+        parts = torch.split(torch.from_numpy(point), sizes, 1)
         return [
-            part.reshape(p.shape).to(p.device)
-            for part, p in zip(parts, self.params, strict=True)
+            part.reshape(p.shape).to(p.device) for part, p in zip(parts, self.params, strict=True)
         ]
 
     def project(self, point: Array) -> Array:
@@ -181,7 +191,8 @@ class Side:
         derivative = np.zeros((*point.shape, self.size))
         for home, part in parts:
             derivative[:, part, part] = self._derivative(home, point, here, part)
-        return Face(derivative.any(-1), derivative)
+        free: Mask = np.asarray(derivative.any(-1))
+        return Face(free, derivative)
 
     def _derivative(self, home: Set, point: Array, here: Array, part: slice) -> Array:
         """The derivative of the projection of some coordinates, which have this set."""
@@ -240,25 +251,24 @@ def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
     along[:, 0] = np.where(hard, np.copysign(nudge, along[:, 0]), along[:, 0])
     low = np.maximum(-least, 0.0) + tiny
     shift = np.where(least > tiny, 0.0, low)
-    with np.errstate(all="ignore"):
-        step = -along / (values + shift[:, None])
-        length = norm(step)
-        outside = length > radius
-        if outside.any():
-            # The multiplier is at most |g| / radius above the smallest admissible one.
-            lower, upper = shift.copy(), low + norm(along) / radius
-            for _ in range(_MOST_NEWTON):
-                slope = dot(step, step / (values + shift[:, None]))
-                better = shift + (length / radius - 1.0) * length**2 / slope
-                lower = np.where(length > radius, shift, lower)
-                upper = np.where(length > radius, upper, shift)
-                middle = 0.5 * (lower + upper)
-                valid = (better > lower) & (better < upper)
-                new = np.where(valid, better, middle)
-                shift = np.where(outside, new, shift)
-                step = -along / (values + shift[:, None])
-                length = norm(step)
-                if (np.abs(length - radius)[outside] <= 1e-2 * radius[outside]).all():
-                    break
-            step = np.where((length > radius)[:, None], step * (radius / length)[:, None], step)
+    step = -along / (values + shift[:, None])
+    length = norm(step)
+    outside = length > radius
+    if outside.any():
+        # The multiplier is at most |g| / radius above the smallest admissible one.
+        lower, upper = shift.copy(), low + norm(along) / radius
+        for _ in range(_MOST_NEWTON):
+            slope = dot(step, step / (values + shift[:, None]))
+            better = shift + (length / radius - 1.0) * length**2 / slope
+            lower = np.where(length > radius, shift, lower)
+            upper = np.where(length > radius, upper, shift)
+            middle = 0.5 * (lower + upper)
+            valid = (better > lower) & (better < upper)
+            new = np.where(valid, better, middle)
+            shift = np.where(outside, new, shift)
+            step = -along / (values + shift[:, None])
+            length = norm(step)
+            if (np.abs(length - radius)[outside] <= 1e-2 * radius[outside]).all():
+                break
+        step = np.where((length > radius)[:, None], step * (radius / length)[:, None], step)
     return times(vectors, step)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neada.solve.geometry import Array, Mask, Side, dot, norm, times, trust_region
+from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times, trust_region
 
 __all__ = ["Model", "face_step"]
 
@@ -60,7 +60,7 @@ def _reduced(gradient: Array, hessian: Array, radius: Array) -> Array:
     """The minimizer of a quadratic in a ball."""
     try:
         np.linalg.cholesky(hessian)
-        step: Array = -np.linalg.solve(hessian, gradient[..., None])[..., 0]
+        step = -solve(hessian, gradient)
     except np.linalg.LinAlgError:
         return trust_region(gradient, hessian, radius)
     if bool((norm(step) <= radius).all()):
@@ -70,9 +70,10 @@ def _reduced(gradient: Array, hessian: Array, radius: Array) -> Array:
 
 @dataclass
 class Model:
-    r"""f around a point: :math:`a d + b s + (d A d + 2 s K d - s C s)/2`, with C positive definite.
+    r"""f around a point: :math:`a d + b s + (d f_{xx} d + 2 s f_{yx} d - s C s)/2`.
 
-    d is the step of x and s that of y; both stay in their sets.
+    d is the step of x and s that of y, which stay in their sets; C, the concavity, is positive
+    definite.
     """
 
     x: Side
@@ -81,31 +82,29 @@ class Model:
     at_y: Array
     a: Array
     b: Array
-    A: Array
-    K: Array
-    C: Array
+    f_xx: Array
+    f_yx: Array
+    concavity: Array
 
     def __post_init__(self) -> None:
-        self.length = 1.0 / np.linalg.norm(self.C, axis=(1, 2))
+        self.length = 1.0 / np.linalg.norm(self.concavity, axis=(1, 2))
 
-    def answer(
-        self, slope: Array, at_y: Array, start: Array | None = None
-    ) -> tuple[Array, Array]:
+    def answer(self, slope: Array, at_y: Array, start: Array | None = None) -> tuple[Array, Array]:
         """The best step of y from a point where f has this slope, and its gain by the model."""
         if self.y.home is None:
-            step: Array = np.linalg.solve(self.C, slope[..., None])[..., 0]
+            step = solve(self.concavity, slope)
             return step, 0.5 * dot(slope, step)
         step = np.zeros_like(slope) if start is None else start
         gain = self._gain(slope, step)
         for _ in range(_MOST_FACES):
-            gradient = times(self.C, step) - slope
+            gradient = times(self.concavity, step) - slope
             target = at_y + step - self.length[:, None] * gradient
             near = self.y.project(target)
             residual = near - at_y - step
             if (norm(residual) <= 1e-13 * norm(near)).all():
                 break
-            system = self.y.face(target).system(self.C, self.length)
-            newton = np.linalg.solve(system, residual[..., None])[..., 0]
+            system = self.y.face(target).system(self.concavity, self.length)
+            newton = solve(system, residual)
             before = gain
             # A projected gradient step, where the Newton step in the face gains nothing.
             for new in (self.y.project(at_y + step + newton) - at_y, near - at_y):
@@ -120,23 +119,26 @@ class Model:
         return step, gain
 
     def _gain(self, slope: Array, step: Array) -> Array:
-        return dot(slope, step) - 0.5 * dot(step, times(self.C, step))
+        return dot(slope, step) - 0.5 * dot(step, times(self.concavity, step))
 
     def value(self, d: Array, start: Array | None = None) -> tuple[Array, Array]:
         """The model's maximum over y after a step of x, and the step of y that attains it."""
-        s, gain = self.answer(self.b + times(self.K, d), self.at_y, start)
-        return dot(self.a, d) + 0.5 * dot(d, times(self.A, d)) + gain, s
+        s, gain = self.answer(self.b + times(self.f_yx, d), self.at_y, start)
+        return dot(self.a, d) + 0.5 * dot(d, times(self.f_xx, d)) + gain, s
 
     def curvature(self, d: Array, s: Array) -> Array:
         """The Hessian of the model's maximum over y after these steps."""
         if self.y.home is None:
-            return self.A + self.K.swapaxes(-1, -2) @ np.linalg.solve(self.C, self.K)
-        gradient = times(self.C, s) - self.b - times(self.K, d)
+            return self.f_xx + self.f_yx.swapaxes(-1, -2) @ np.linalg.solve(
+                self.concavity, self.f_yx
+            )
+        gradient = times(self.concavity, s) - self.b - times(self.f_yx, d)
         face = self.y.face(self.at_y + s - self.length[:, None] * gradient)
         follows = np.linalg.solve(
-            face.system(self.C, self.length), self.length[:, None, None] * face.along(self.K)
+            face.system(self.concavity, self.length),
+            self.length[:, None, None] * face.along(self.f_yx),
         )
-        hessian = self.A + self.K.swapaxes(1, 2) @ follows
+        hessian = self.f_xx + self.f_yx.swapaxes(1, 2) @ follows
         return 0.5 * (hessian + hessian.swapaxes(1, 2))
 
     def step(self, radius: Array) -> tuple[Array, Array, Array, Array]:
@@ -149,7 +151,7 @@ class Model:
         start, s = self.value(d)
         value, local = start, radius
         for _ in range(_MOST_FACES):
-            gradient = self.a + times(self.A, d) + times(self.K.swapaxes(-1, -2), s)
+            gradient = self.a + times(self.f_xx, d) + times(self.f_yx.swapaxes(-1, -2), s)
             move = face_step(self.x, self.at_x + d, gradient, self.curvature(d, s), local)
             new = self.x.project(self.at_x + d + move) - self.at_x
             new = new * np.minimum(1.0, radius / np.maximum(norm(new), 1e-300))[:, None]

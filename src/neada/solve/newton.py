@@ -37,14 +37,17 @@ _ENOUGH = 0.05  # share of the promised decrease that a step has to reach
 _POOR, _GOOD = 0.25, 0.75  # shares below and above which the trust region changes
 _GROWTH = 4.0  # of the trust region, and of its decrease after a step that failed
 _CORRECTIONS = 20  # of y for one trial; each of them at least halves the gap
+_INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
 _FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
 _PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
 _SHRINK_PROX = 0.1  # of the proximal weight whenever its center moves
 _LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
+_AWAY = 1e2  # y is held by a proximal term if its maximum is this many times farther out
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
 _DIGIT = 0.1  # what a Hessian's worth of calls must gain
 _FAILURES = 1  # steps in a row that fail before an updated Hessian is computed again
+_DOUBT = 4  # steps in a row that fail before the Hessian is compared with differences
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
 
@@ -58,6 +61,7 @@ class _Trial(NamedTuple):
         gap: The length of the bracket at the start of the step.
         noise: The rounding error of f.
         x, y, value: Where the step ends, and f there.
+        length_x, length_y: The lengths of the steps.
         reached: The decrease or increase that was found.
         accepted: The rows that keep the step.
     """
@@ -69,6 +73,8 @@ class _Trial(NamedTuple):
     x: Array
     y: Array
     value: Array
+    length_x: Array
+    length_y: Array
     reached: Array
     accepted: Mask
 
@@ -101,6 +107,7 @@ class Newton(DirectStepper):
     """
 
     measured_at: ClassVar[Literal["start", "middle", "end"]] = "end"
+    _has_matrix: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -120,10 +127,13 @@ class Newton(DirectStepper):
         self._y = Side(self._players["y"], y_set, num_rows)
         self._first_prox = prox
         self._eps = torch.finfo(self._players["x"][0].dtype).eps
-        self._state: dict[str, Array] = {}
+        self._f = Derivatives(self._x, self._y, self._charge)
+        self._is_checked = False
+        self._state: dict[str, Any] = {}
 
+    @np.errstate(all="ignore")  # NaN and Inf are tested for where they matter
     def _step(self, closure: Closure) -> Step:
-        self._f = Derivatives(self._x, self._y, partial(self._call, closure, "y"), self._charge)
+        self._f.evaluate = partial(self._call, closure, "y")
         if self._state:
             accepted = self._attempt()
             while not (self.rowwise or accepted.any()):
@@ -190,7 +200,7 @@ class Newton(DirectStepper):
             numbers = [torch.from_numpy(part) for part in (slope_x, slope_y, value)]
             rows = torch.from_numpy(bad) if self.rowwise else None
             raise_non_finite(numbers[:2], numbers[2], rows)
-        zeros, size = np.zeros(len(x)), self._x.size + self._y.size
+        zeros, size = np.zeros(len(x)), (self._x.size + self._y.size) * self._has_matrix
         self._state = {
             "x": x,
             "y": y,
@@ -219,51 +229,54 @@ class Newton(DirectStepper):
         calls = self.counters.total_calls
         trial = self._try(*self._propose(moving), moving)
         accepted, alone = trial.accepted, trial.alone
-        with np.errstate(all="ignore"):
-            ratio = trial.reached / trial.promised
+        if accepted.any():
+            self._accept(trial)
+        ratio = trial.reached / trial.promised
         for name, mine, step in (
-            ("radius_x", ~alone, norm(trial.x - state["x"])),
-            ("radius_y", alone, norm(trial.y - state["y"])),
+            ("radius_x", ~alone, trial.length_x),
+            ("radius_y", alone, trial.length_y),
         ):
             radius = state[name]
             wider = accepted & (ratio >= _GOOD) & (step >= 0.5 * radius)
             poor = accepted & (ratio < _POOR) & (trial.promised > trial.noise)
             new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * step, radius))
-            new = np.where(accepted, new, step / _GROWTH)
+            new = np.where(accepted, new, np.where(step > 0.0, step, radius) / _GROWTH)
             state[name] = np.where(moving & mine, new, radius)
         failed = moving & ~accepted
         state["y_first"] = failed & ~alone & (trial.gap > _SHORT * trial.promised)
         more = np.where(alone & accepted, state["failures"], 0.0)
         state["failures"] = np.where(failed, state["failures"] + 1.0, more)
-        if accepted.any():
-            self._accept(trial)
         state["price"] = state["price"] + (self.counters.total_calls - calls)
         self._look(moving, trial)
         return accepted
 
-    def _propose(self, moving: Mask) -> tuple[Model, Mask, Array, Array, Array, Array]:
+    def _propose(self, moving: Mask) -> tuple[Any, Mask, Array, Array, Array, Array]:
         """The model, where y moves alone, both steps, what they promise, and the bracket."""
         state, n = self._state, self._x.size
-        A, K = state["hessian"][:, :n, :n], state["hessian"][:, n:, :n]
+        f_xx, f_yx = state["hessian"][:, :n, :n], state["hessian"][:, n:, :n]
         minus_f_yy = -state["hessian"][:, n:, n:]
         self._update_prox(moving, minus_f_yy)
         identity = np.eye(self._y.size)
-        C = minus_f_yy + state["prox"][:, None, None] * identity
+        concavity = minus_f_yy + state["prox"][:, None, None] * identity
         b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
-        size = np.linalg.norm(C, axis=(1, 2))
-        least = np.linalg.eigvalsh(C)[:, 0]
+        size = np.linalg.norm(concavity, axis=(1, 2))
+        least = np.linalg.eigvalsh(concavity)[:, 0]
         face = self._y.face(state["y"] + b / np.maximum(size, 1e-300)[:, None])
-        concave = (least if self._y.home is None else face.curvature(C)) > 0.0
+        concave = (least if self._y.home is None else face.curvature(concavity)) > 0.0
         # In other faces f may curve upwards; the model needs a definite matrix in all of them.
         lift = np.where(least > 0.0, 0.0, 1e-3 * size - least)
-        definite = np.where(concave[:, None, None], C + lift[:, None, None] * identity, identity)
-        model = Model(self._x, self._y, state["x"], state["y"], state["slope_x"], b, A, K, definite)
+        definite = np.where(
+            concave[:, None, None], concavity + lift[:, None, None] * identity, identity
+        )
+        model = Model(
+            self._x, self._y, state["x"], state["y"], state["slope_x"], b, f_xx, f_yx, definite
+        )
         d, s, promised, gap = model.step(state["radius_x"])
         alone = ~concave | state["y_first"] | (promised <= _SHORT * gap)
         if alone.any():
-            up = face_step(self._y, state["y"], -b, C, state["radius_y"])
+            up = face_step(self._y, state["y"], -b, concavity, state["radius_y"])
             up = self._y.project(state["y"] + up) - state["y"]
-            gain = dot(b, up) - 0.5 * dot(up, times(C, up))
+            gain = dot(b, up) - 0.5 * dot(up, times(concavity, up))
             d, s = np.where(alone[:, None], 0.0, d), np.where(alone[:, None], up, s)
             promised = np.where(alone, gain, promised)
         self._concave = concave
@@ -271,7 +284,7 @@ class Newton(DirectStepper):
 
     def _try(
         self,
-        model: Model,
+        model: Any,
         alone: Mask,
         d: Array,
         s: Array,
@@ -287,8 +300,9 @@ class Newton(DirectStepper):
         highest = base + 1.5 * gap - _ENOUGH * promised + noise
         pending, accepted = moving.copy(), np.zeros_like(moving)
         last, reached = np.full(len(x), math.inf), np.zeros(len(x))
-        for _ in range(_CORRECTIONS):
+        for k in range(_CORRECTIONS):
             value, slope = self._f.at(x, y)
+            self._renew(model, x, y)
             lower = self._with_prox(value, y)
             slope = slope - state["prox"][:, None] * (y - state["center"])
             finite = np.isfinite(lower + slope.sum(1))
@@ -300,30 +314,44 @@ class Newton(DirectStepper):
             change = np.where(alone, lower - base, base + gap - lower - now)
             reached = np.where(pending, change, reached)
             accepted |= pending & passes
-            hopeless = ~finite | alone | (lower > highest) | short | (now > 0.5 * last)
+            # f or its gradient may be infinite on the border of a set: try once a little inside.
+            inside = (pending & ~finite & (k == 0))[:, None]
+            hopeless = ~inside[:, 0] & (
+                ~finite | alone | (lower > highest) | short | (now > 0.5 * last)
+            )
             pending &= ~passes & ~hopeless
             if not pending.any():
                 break
             self.counters.inner_steps += 1
-            last = np.where(pending, now, last)
-            y = np.where(pending[:, None], self._y.nearest(y + more), y)
-        return _Trial(alone, promised, gap, noise, x, y, value, reached, accepted)
+            last = np.where(pending & finite, now, last)
+            x = np.where(inside, self._x.nearest(state["x"] + _INSIDE * (x - state["x"])), x)
+            nearer = np.where(inside, state["y"] + _INSIDE * (y - state["y"]), y + more)
+            y = np.where(pending[:, None], self._y.nearest(nearer), y)
+        lengths = norm(x - state["x"]), norm(y - state["y"])
+        return _Trial(alone, promised, gap, noise, x, y, value, *lengths, reached, accepted)
+
+    def _renew(self, model: Any, x: Array, y: Array) -> None:
+        """The model of a step serves for the corrections of y, too."""
 
     def _accept(self, trial: _Trial) -> None:
         """Move the rows whose step was accepted, and update their Hessians."""
         state, accepted = self._state, trial.accepted
         slope_x, slope_y = self._f.gradients()
-        norm_now = np.maximum(
-            self._x.mapping_norm(trial.x, slope_x), self._y.mapping_norm(trial.y, -slope_y)
-        )
-        # Where f cannot tell any more, a step has to lower the norms.
+        # Where f cannot tell any more, a step has to lower the norm of who moves.
         blurred = accepted & (trial.promised <= trial.noise)
-        accepted &= np.isfinite(norm_now) & (~blurred | (norm_now < np.maximum(*self._norms())))
+        old_x, old_y = self._norms()
+        new_x = self._x.mapping_norm(trial.x, slope_x)
+        new_y = self._y.mapping_norm(trial.y, -slope_y)
+        lower = np.where(
+            trial.alone, new_y < old_y, np.maximum(new_x, new_y) < np.maximum(old_x, old_y)
+        )
+        accepted &= np.isfinite(new_x + new_y) & (~blurred | lower)
         keep = accepted[:, None]
         moved = np.concatenate([trial.x - state["x"], trial.y - state["y"]], 1)
         changed = np.concatenate([slope_x - state["slope_x"], slope_y - state["slope_y"]], 1)
         moved, changed = np.where(keep, moved, 0.0), np.where(keep, changed, 0.0)
-        state["hessian"] = secant_update(state["hessian"], moved, changed)
+        if self._has_matrix:
+            state["hessian"] = secant_update(state["hessian"], moved, changed)
         state["is_exact"] &= ~accepted
         for name, new in (
             ("x", trial.x),
@@ -343,12 +371,13 @@ class Newton(DirectStepper):
         up = upwards & ((norm_y > _UPWARDS * state["start_y"]) | (at_rest & ~trial.accepted))
         self._give_up(up, "f curves upwards in y", "curves up")
         far = moving & (norm_y > _FAR * state["start_y"])
-        self._give_up(far, "y runs away: f has no maximum in y", "runs away")
+        self._give_up(far, "y runs away", "runs away")
         blurred = moving & ~trial.accepted & at_rest
         self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
-        hold = stuck & (state["prox"] == 0.0)
+        away = trial.alone & self._concave & (norm_y > _AWAY * state["start_y"])
+        hold = moving & (stuck | away) & (state["prox"] == 0.0)
         if hold.any():
             self._hold(hold)
         self._give_up(stuck & ~hold, "no step lowers the maximum over y", "stalled")
@@ -366,6 +395,13 @@ class Newton(DirectStepper):
             raise reason
         for row in rows.nonzero()[0].tolist():
             self.ended.setdefault(row, reason)
+
+    def escape(self, rows: Mask) -> None:
+        """Leave saddles of the maximum over y along negative curvature, with the next step."""
+        state = self._state
+        state["is_exact"] &= ~rows
+        state["price"] = np.where(rows, math.inf, state["price"])
+        state["radius_x"] = np.where(rows, 1.0 + norm(state["x"]), state["radius_x"])
 
     # The proximal term.
 
@@ -401,15 +437,19 @@ class Newton(DirectStepper):
             if flat.any():
                 self._hold(flat)
         if held.any():
-            # A center moves when its problem is solved, relative to the way of y or to tol.
-            apart = state["y"] - state["center"]
-            pull = state["prox"] * norm(apart)
-            slope = state["prox"][:, None] * apart - state["slope_y"]
-            both = np.maximum(self._norms()[0], self._y.mapping_norm(state["y"], slope))
-            solved = moving & held & (both <= 0.1 * np.maximum(pull, self.tol))
-            state["center"] = np.where(solved[:, None], state["y"], state["center"])
-            lower = np.maximum(_SHRINK_PROX * state["prox"], _LEAST_PROX * size)
-            state["prox"] = np.where(solved, np.minimum(lower, state["prox"]), state["prox"])
+            self._move_centers(moving, size)
+
+    def _move_centers(self, moving: Mask, size: Array) -> None:
+        """Move a center when its problem is solved, relative to the way of y or to tol."""
+        state = self._state
+        apart = state["y"] - state["center"]
+        pull = state["prox"] * norm(apart)
+        slope = state["prox"][:, None] * apart - state["slope_y"]
+        both = np.maximum(self._norms()[0], self._y.mapping_norm(state["y"], slope))
+        solved = moving & (state["prox"] > 0.0) & (both <= 0.1 * np.maximum(pull, self.tol))
+        state["center"] = np.where(solved[:, None], state["y"], state["center"])
+        lower = np.maximum(_SHRINK_PROX * state["prox"], _LEAST_PROX * size)
+        state["prox"] = np.where(solved, np.minimum(lower, state["prox"]), state["prox"])
 
     # What is known of f.
 
@@ -418,7 +458,9 @@ class Newton(DirectStepper):
         state = self._state
         point = np.abs(np.concatenate([state["x"], state["y"]], 1))
         slope = np.abs(np.concatenate([state["slope_x"], state["slope_y"]], 1))
-        bend = 0.5 * dot(point, times(np.abs(state["hessian"]), point))
+        bend: Array = np.zeros(len(base))
+        if self._has_matrix:
+            bend = 0.5 * dot(point, times(np.abs(state["hessian"]), point))
         errors: Array = _ROUNDING * self._eps * (np.abs(base) + dot(slope, point) + bend)
         return errors
 
@@ -429,6 +471,10 @@ class Newton(DirectStepper):
         now = np.maximum(*self._norms())
         slow = (state["price"] >= price) & (now > _DIGIT * state["norm_then"])
         first = state["price"] == math.inf
+        if not self._is_checked and (state["failures"] >= _DOUBT).any():
+            self._is_checked = True
+            self._f.doubt(state["hessian"])
+            state["is_exact"] &= self._f.are_second
         stale = moving & ~state["is_exact"] & (first | slow | (state["failures"] >= _FAILURES))
         limit = self.counters.max_calls
         affordable = limit is None or self.counters.total_calls + price + 2 <= limit

@@ -5,7 +5,7 @@ Numbers about the rows are tensors with one entry per row. Without `rowwise` the
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from neada import tensors
 from neada.inner import BudgetExhausted, NoProgress
 from neada.progress import can_be_seen
 from neada.scalars import Scalar
-from neada.sets import Product, Set, WholeSpace
-from neada.solve.curvature import curves_upwards, free_entries
+from neada.sets import Set
+from neada.solve.geometry import Side
+from neada.solve.newton import Newton
 from neada.solve.points import Form, unbounded_part
 from neada.solve.result import History, MinimaxResult, Status
+from neada.solve.verdict import Verdict, derivatives_are_wrong, duality_gap, judge
 from neada.steppers import Stepper
 from neada.tensors import NonFiniteGradient
 
@@ -92,6 +94,7 @@ class Solve:
         self.start = self.snapshot()
         self.joint_sets = _joint_sets(self.leaves, stepper.sets("x") + stepper.sets("y"))
         self.start_size = self.reach()
+        self.verdict = Verdict.unknown(num_rows)
 
     def run(self, callback: Any = None, progress: bool = False) -> MinimaxResult:
         """Step until every row has converged or failed; then check the result."""
@@ -137,7 +140,7 @@ class Solve:
             return Status.INTERRUPTED
         if self.stochastic:
             return None
-        if self.is_done() and self.is_confirmed():
+        if self.is_done() and self.is_confirmed() and not self.leaves_saddles():
             return Status.CONVERGED
         if self.stepper.counters.outer_steps % _LOOK_EVERY == 0:
             far = self.reach() > _FAR * self.start_size
@@ -245,6 +248,28 @@ class Solve:
         self.best_norm = torch.where(confirmed, self.best_norm, norm)
         return bool(confirmed.all())
 
+    def leaves_saddles(self) -> bool:
+        """Whether the best points of some rows are saddles of the maximum over y, to be left."""
+        if not isinstance(self.stepper, Newton):
+            return False
+        here = self.snapshot()
+        self.go_to(self.best)
+        self.verdict = self.judge()
+        self.go_to(here)
+        saddles = torch.from_numpy(self.verdict.is_saddle).to(self.device) & ~self.failed
+        if not bool(saddles.any()):
+            return False
+        self.best_norm = torch.where(saddles, math.inf, self.best_norm)
+        if self.rowwise:
+            self.stepper.freeze(self.is_settled())
+        self.stepper.escape(saddles.cpu().numpy())
+        return True
+
+    def judge(self) -> Verdict:
+        """The second-order conditions where the players are."""
+        groups = self.stepper.groups
+        return judge(self.closure, groups("x"), groups("y"), len(self.failed))
+
     def measure(self) -> tuple[Tensor, Tensor, Tensor]:
         """The value and both norms here by a new evaluation, without added noise."""
         std, self.noise_std = self.noise_std, 0.0
@@ -321,8 +346,16 @@ class Solve:
         value, norm_x, norm_y = self.measured
         norm = _larger_norm(value, norm_x, norm_y)
         small = norm <= self.tol
-        no_maximum = self.y_is_no_maximum() if bool(small.any()) else torch.zeros_like(small)
-        flags = torch.stack([value.isfinite(), small, self.is_at_precision(norm), no_maximum], 1)
+        found, wrong, gap = self.verdict, torch.zeros_like(small), None
+        if bool(small.any()):
+            if not (status is Status.CONVERGED and isinstance(self.stepper, Newton)):
+                found = self.judge()
+            if not self.stochastic:
+                wrong, gap = self.check_derivatives()
+        no_maximum = torch.from_numpy(found.is_no_maximum).to(self.device)
+        flags = torch.stack(
+            [value.isfinite(), small, self.is_at_precision(norm), no_maximum, wrong], 1
+        )
         verdicts = [
             _verdict(ended or status, *row)
             for ended, row in zip(self.ended, flags.tolist(), strict=True)
@@ -331,7 +364,18 @@ class Solve:
             verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and is_small)
             for verdict, is_small in zip(verdicts, small.tolist(), strict=True)
         ]
-        messages = [verdict.value + self.advice(verdict) for verdict in verdicts]
+        if bool(wrong.any()):
+            self.evidence = "the derivatives of f contradict its values: look for detach or no_grad"
+        messages = [
+            verdict.value + self.advice(verdict) + found.sentence(row, distance)
+            if verdict is Status.CONVERGED
+            else verdict.value + self.advice(verdict)
+            for row, (verdict, distance) in enumerate(zip(verdicts, norm_x.tolist(), strict=True))
+        ]
+        kinds, curvature_x, curvature_y, condition = (
+            part if self.rowwise else part[0].item()
+            for part in (found.kind, found.curvature_x, found.curvature_y, found.condition)
+        )
         counters = self.stepper.counters
         return MinimaxResult(
             self.x.give_back(self.x.leaves),
@@ -350,24 +394,34 @@ class Solve:
             counters.inner_steps,
             self.history,
             self.tol,
+            kinds,
+            curvature_x,
+            curvature_y,
+            condition,
+            gap,
         )
+
+    def check_derivatives(self) -> tuple[Tensor, float | None]:
+        """Whether values contradict the derivatives here, and the duality gap on bounded sets."""
+        groups = (self.stepper.groups("x"), self.stepper.groups("y"))
+        num_rows = len(self.failed)
+        sides = [Side(params, home, num_rows) for player in groups for params, home in player]
+        slopes = [
+            side.read([torch.zeros_like(p) if p.grad is None else p.grad for p in side.params])
+            for side in sides
+        ]
+        wrong = derivatives_are_wrong(self.closure, sides, slopes)
+        signs = [-1.0] * len(groups[0]) + [1.0] * len(groups[1])
+        gap = None
+        if not self.rowwise:
+            gap = duality_gap(sides, [sign * g for sign, g in zip(signs, slopes, strict=True)])
+        return torch.from_numpy(wrong).to(self.device), gap
 
     def is_at_precision(self, norm: Tensor) -> Tensor:
         """Whether the norms, but not the tolerance, are at the limit of the precision here."""
         eps = torch.finfo(self.leaves[0].dtype).eps
         floor = 10.0 * eps * self.norm([leaf.detach() for leaf in self.leaves])
         return (floor > self.tol) & (norm <= _NEAR * floor) & self.is_near()
-
-    def y_is_no_maximum(self) -> Tensor:
-        """Whether f curves upwards in y at the result, along the entries that are free to move."""
-        num_rows = len(self.failed)
-        masks = [
-            free_entries(tensor, home, num_rows)
-            for tensor, home in _each_home(self.stepper.sets("y"))
-        ]
-        if not any(bool(mask.any()) for mask in masks):
-            return torch.zeros_like(self.failed)
-        return curves_upwards(self.closure().reshape(-1), self.y.leaves, masks)
 
     def advice(self, status: Status) -> str:
         """What may help with this method, in addition to the advice of the status."""
@@ -396,13 +450,15 @@ def _larger_norm(value: Tensor, norm_x: Tensor, norm_y: Tensor) -> Tensor:
 
 
 def _verdict(
-    ended: Status, finite: bool, small: bool, at_precision: bool, no_maximum: bool
+    ended: Status, finite: bool, small: bool, at_precision: bool, no_maximum: bool, wrong: bool
 ) -> Status:
     """The status of one row, from how it ended and what its point looks like."""
     if ended in _DOUBTS and not finite:
         return Status.NON_FINITE
     if ended in _DOUBTS and small:
         ended = Status.CONVERGED
+    if ended is Status.CONVERGED and wrong:
+        return Status.STALLED
     if ended is Status.CONVERGED and no_maximum:
         return Status.NOT_A_MAXIMUM
     if ended in (Status.BUDGET, Status.STALLED, Status.DIVERGED) and at_precision:
@@ -420,15 +476,3 @@ def _joint_sets(
         if home is not None and id(tensor) in places:
             joint.setdefault(id(home), (home, []))[1].append(places[id(tensor)])
     return list(joint.values())
-
-
-def _each_home(
-    players: list[tuple[Tensor, Set | None]],
-) -> Iterator[tuple[Tensor, Set | None]]:
-    """Tensors with their sets, where a product of sets is split into its factors."""
-    places: dict[int, int] = {}
-    for tensor, home in players:
-        if isinstance(home, Product):
-            place = places[id(home)] = places.get(id(home), -1) + 1
-            home = home.sets[place]
-        yield tensor, None if isinstance(home, WholeSpace) else home

@@ -192,6 +192,10 @@ class Stepper(Counted, ABC):
         """The tensors of a player with their sets; a set may be joint over several tensors."""
         return [(p, constraint) for params, constraint in self._groups[player] for p in params]
 
+    def groups(self, player: Player) -> list[tuple[list[Tensor], Set | None]]:
+        """The tensors of a player in groups, each with its set, which is joint over the group."""
+        return [(list(params), constraint) for params, constraint in self._groups[player]]
+
     def freeze(self, rows: Tensor | None) -> None:
         """Freeze rows: they no longer move, and no calls are counted for them.
 
