@@ -209,10 +209,13 @@ class Side:
         elif isinstance(home, L2Ball | HalfSpace):
             direction, kept = out / np.maximum(distance, 1e-300), np.ones(out.shape, dtype=bool)
         elif home.elementwise:
-            return identity * (out == 0.0)[:, None, :]
+            kept = out == 0.0
+            direction = np.zeros_like(out)
         else:
             return self._differences(point, here, part)
-        derivative = identity * kept[:, None, :] - direction[:, :, None] * direction[:, None, :]
+        derivative: Array = (
+            identity * kept[:, None, :] - direction[:, :, None] * direction[:, None, :]
+        )
         if isinstance(home, L2Ball):
             radius = np.reshape(home.radius, (-1, 1))
             derivative *= (radius / np.maximum(radius + distance, 1e-300))[:, :, None]

@@ -13,6 +13,7 @@ __all__ = ["KrylovModel", "NewtonKrylov"]
 
 _MOST_PRODUCTS = 500  # for one linear system; a worse conditioning needs preconditioning
 _INNER, _OUTER = 1e-4, 1e-2  # relative residuals of the systems of y and of x
+_MOST_FACES = 20  # for one step of y
 _FLAT = 1e-12  # a curvature along a direction, relative to the product's length, that may be zero
 
 Product = Callable[[Array, Array], tuple[Array, Array]]
@@ -24,7 +25,7 @@ class KrylovModel:
 
     Attributes:
         product: The Hessian of f times steps of x and of y.
-        free_x, free_y: The coordinates that can move.
+        free_y: The coordinates of y that can move.
         prox: The proximal weight of y.
         upwards: A direction of y along which f does not curve downwards, if one was met.
     """
@@ -36,44 +37,75 @@ class KrylovModel:
     a: Array
     b: Array
     product: Product
-    free_x: Mask
     free_y: Mask
     prox: Array
     upwards: list[tuple[Array, Array]] = field(default_factory=list)
 
     def answer(self, slope: Array, at_y: Array) -> tuple[Array, Array]:
         """The best step of y from a point where f has this slope, and its gain by the model."""
-        slope = np.where(self.free_y, slope, 0.0)
-        step = self.y.project(at_y + self._follow(slope)) - at_y
-        return step, np.maximum(0.5 * dot(slope, step), 0.0)
+        step, rest, gain = np.zeros_like(slope), slope, np.zeros(1)
+        for _ in range(_MOST_FACES):
+            bend = dot(rest, self._concavity(rest))
+            length = np.where(bend > 0.0, dot(rest, rest) / bend, 1.0)[:, None]
+            target = at_y + step + length * rest
+            self.free_y = self.y.face(target).free
+            across = np.where(self.free_y, 0.0, self.y.project(target) - at_y - step)
+            inside = rest - self._concavity(across) if across.any() else rest
+            before = gain
+            newton = self._follow(np.where(self.free_y, inside, 0.0))
+            for move in (across + newton, length * rest):
+                new = self.y.project(at_y + step + move) - at_y
+                image = self._concavity(new)
+                new_gain = dot(slope, new) - 0.5 * dot(new, image)
+                if (new_gain > gain).all():
+                    step, gain, rest = new, new_gain, slope - image
+                    break
+            if self.y.home is None or (gain - before <= _INNER * gain).all():
+                break
+        return step, gain
 
     def step(self, radius: Array) -> tuple[Array, Array, Array, Array]:
         """Steps of both players, the decrease that they promise, and what y gains without x."""
         s, gap = self.answer(self.b, self.at_y)
-        slope = np.where(self.free_x, self.a + self.product(np.zeros_like(self.a), s)[0], 0.0)
-        d = conjugate_gradients(self._reduced, -slope, radius, _OUTER)[0]
-        d = self.x.project(self.at_x + d) - self.at_x
+        slope = self.a + self.product(np.zeros_like(self.a), s)[0]
+        target = self.at_x - np.minimum(radius / norm(slope), 1.0)[:, None] * slope
+        free = self.x.face(target).free
+        across = np.where(free, 0.0, self.x.project(target) - self.at_x)
+        inside = slope + self._reduced(across) if across.any() else slope
+        along = conjugate_gradients(
+            lambda d: np.where(free, self._reduced(d), 0.0),
+            np.where(free, -inside, 0.0),
+            radius,
+            _OUTER,
+        )[0]
+        d = self.x.project(self.at_x + across + along) - self.at_x
         promised = -dot(slope, d) - 0.5 * dot(d, self._reduced(d))
+        while (promised < 0.0).any():  # the projection has bent the step: a gradient step does not
+            radius = 0.25 * np.minimum(radius, norm(d))
+            d = self.x.project(self.at_x - (radius / norm(slope))[:, None] * slope) - self.at_x
+            promised = -dot(slope, d) - 0.5 * dot(d, self._reduced(d))
         coupled = self.product(d, np.zeros_like(s))[1]
         return d, self.answer(self.b + coupled, self.at_y)[0], promised, gap
 
     def _follow(self, slope: Array) -> Array:
         solution, upwards = conjugate_gradients(
-            self._concavity, slope, np.full(1, np.inf), _INNER
+            lambda s: np.where(self.free_y, self._concavity(s), 0.0),
+            *(slope, np.full(1, np.inf), _INNER),
         )
         if upwards is not None:
             self.upwards.append(upwards)
         return solution
 
     def _concavity(self, s: Array) -> Array:
-        image = self.prox * s - self.product(np.zeros_like(self.a), s)[1]
-        return np.where(self.free_y, image, 0.0)
+        image: Array = self.prox * s - self.product(np.zeros_like(self.a), s)[1]
+        return image
 
     def _reduced(self, d: Array) -> Array:
         """The Hessian of the maximum over y times a step of x."""
         along, coupled = self.product(d, np.zeros_like(self.b))
         s = self._follow(np.where(self.free_y, coupled, 0.0))
-        return np.where(self.free_x, along + self.product(np.zeros_like(d), s)[0], 0.0)
+        image: Array = along + self.product(np.zeros_like(d), s)[0]
+        return image
 
 
 def conjugate_gradients(
@@ -130,19 +162,14 @@ class NewtonKrylov(Newton):
 
     _has_matrix: ClassVar[bool] = False
 
-    def _propose(
-        self, moving: Mask
-    ) -> tuple[Any, Mask, Array, Array, Array, Array]:
+    def _propose(self, moving: Mask) -> tuple[Any, Mask, Array, Array, Array, Array]:
         state = self._state
-        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
         self._move_centers(moving, np.zeros(1))
+        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
         product = self._f.product(state["x"], state["y"])
-        # With a step of the length of the trust region the face is the local one in the end.
-        length = state["radius_x"] / np.maximum(norm(state["slope_x"]), 1e-300)
-        free_x = self._x.face(state["x"] - np.minimum(length, 1.0)[:, None] * state["slope_x"]).free
         model = KrylovModel(
             *(self._x, self._y, state["x"], state["y"], state["slope_x"], b, product),
-            *(free_x, self._y.face(state["y"] + b).free, state["prox"]),
+            *(np.ones(b.shape, dtype=bool), state["prox"]),
         )
         d, s, promised, gap = model.step(state["radius_x"])
         self._concave = np.array([not model.upwards])

@@ -139,7 +139,8 @@ class Model:
             self.length[:, None, None] * face.along(self.f_yx),
         )
         hessian = self.f_xx + self.f_yx.swapaxes(1, 2) @ follows
-        return 0.5 * (hessian + hessian.swapaxes(1, 2))
+        both: Array = 0.5 * (hessian + hessian.swapaxes(1, 2))
+        return both
 
     def step(self, radius: Array) -> tuple[Array, Array, Array, Array]:
         """Steps of both players, the decrease of the maximum over y, and what y gains without x.

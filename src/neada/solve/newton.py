@@ -40,7 +40,7 @@ _CORRECTIONS = 20  # of y for one trial; each of them at least halves the gap
 _INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
 _FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
 _PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
-_SHRINK_PROX = 0.1  # of the proximal weight whenever its center moves
+_SHRINK_PROX = 0.1  # of the proximal weight, unless its centers converge at that rate
 _LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _AWAY = 1e2  # y is held by a proximal term if its maximum is this many times farther out
@@ -168,11 +168,9 @@ class Newton(DirectStepper):
     def _charge(self, name: str, number: int) -> None:
         """Count some evaluations of one kind, if the budget allows them."""
         self.counters.check_budget(4 * number if name == "calls_hvp" else number)
-        if name == "calls_x":
-            self._count("x")
-        else:
-            self.counters.calls_hvp += number
-            self.row_calls += 4 * number * self._paying if self.rowwise else 0
+        setattr(self.counters, name, getattr(self.counters, name) + number)
+        if self.rowwise:
+            self.row_calls += (4 if name == "calls_hvp" else 1) * number * self._paying
 
     def _moving(self) -> Mask:
         """The rows that are not frozen."""
@@ -217,6 +215,7 @@ class Newton(DirectStepper):
             "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
             "prox": zeros + self._first_prox,
             "center": y.copy(),
+            "moved": zeros + math.inf,  # by the last center
             "start_y": 1.0 + norm(y),
         }
 
@@ -373,6 +372,11 @@ class Newton(DirectStepper):
         far = moving & (norm_y > _FAR * state["start_y"])
         self._give_up(far, "y runs away", "runs away")
         blurred = moving & ~trial.accepted & at_rest
+        # The problem with this center is solved as far as rounding allows: take the next one.
+        due = blurred & (state["prox"] > 0.0) & (state["y"] != state["center"]).any(1)
+        state["center"] = np.where(due[:, None], state["y"], state["center"])
+        state["prox"] = np.where(due, _SHRINK_PROX * state["prox"], state["prox"])
+        blurred &= ~due
         self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
@@ -448,8 +452,10 @@ class Newton(DirectStepper):
         both = np.maximum(self._norms()[0], self._y.mapping_norm(state["y"], slope))
         solved = moving & (state["prox"] > 0.0) & (both <= 0.1 * np.maximum(pull, self.tol))
         state["center"] = np.where(solved[:, None], state["y"], state["center"])
+        slow = solved & (norm(apart) > _SHRINK_PROX * state["moved"])
+        state["moved"] = np.where(solved, norm(apart), state["moved"])
         lower = np.maximum(_SHRINK_PROX * state["prox"], _LEAST_PROX * size)
-        state["prox"] = np.where(solved, np.minimum(lower, state["prox"]), state["prox"])
+        state["prox"] = np.where(slow, np.minimum(lower, state["prox"]), state["prox"])
 
     # What is known of f.
 
@@ -509,4 +515,5 @@ def secant_update(matrix: Array, moved: Array, changed: Array) -> Array:
     outer = missed[:, :, None] * moved[:, None, :]
     along = dot(missed, moved)[:, None, None] / size
     square = moved[:, :, None] * moved[:, None, :]
-    return matrix + (outer + outer.swapaxes(1, 2) - along * square) / size
+    updated: Array = matrix + (outer + outer.swapaxes(1, 2) - along * square) / size
+    return updated
