@@ -231,6 +231,8 @@ class Newton(DirectStepper):
         if accepted.any():
             self._accept(trial)
         ratio = trial.reached / trial.promised
+        # Steps that are short for another reason than that the model has no more to gain.
+        limited = state["y_first"] | (~alone & (trial.length_x >= 0.5 * state["radius_x"]))
         for name, mine, step in (
             ("radius_x", ~alone, trial.length_x),
             ("radius_y", alone, trial.length_y),
@@ -246,7 +248,7 @@ class Newton(DirectStepper):
         more = np.where(alone & accepted, state["failures"], 0.0)
         state["failures"] = np.where(failed, state["failures"] + 1.0, more)
         state["price"] = state["price"] + (self.counters.total_calls - calls)
-        self._look(moving, trial)
+        self._look(moving, trial, limited)
         return accepted
 
     def _propose(self, moving: Mask) -> tuple[Any, Mask, Array, Array, Array, Array]:
@@ -326,7 +328,7 @@ class Newton(DirectStepper):
             x = np.where(inside, self._x.nearest(state["x"] + _INSIDE * (x - state["x"])), x)
             nearer = np.where(inside, state["y"] + _INSIDE * (y - state["y"]), y + more)
             y = np.where(pending[:, None], self._y.nearest(nearer), y)
-        lengths = norm(x - state["x"]), norm(y - state["y"])
+        lengths = norm(d), norm(s)
         return _Trial(alone, promised, gap, noise, x, y, value, *lengths, reached, accepted)
 
     def _renew(self, model: Any, x: Array, y: Array) -> None:
@@ -361,12 +363,12 @@ class Newton(DirectStepper):
             state[name] = np.where(keep, new, state[name])
         state["value"] = np.where(accepted, trial.value, state["value"])
 
-    def _look(self, moving: Mask, trial: _Trial) -> None:
+    def _look(self, moving: Mask, trial: _Trial, limited: Mask) -> None:
         """Find the rows that get no further, and say why."""
         state = self._state
         norm_y = norm(state["y"])
         upwards = moving & ~self._concave
-        at_rest = state["is_exact"] & (trial.promised <= trial.noise)
+        at_rest = state["is_exact"] & ~limited & (trial.promised <= trial.noise)
         up = upwards & ((norm_y > _UPWARDS * state["start_y"]) | (at_rest & ~trial.accepted))
         self._give_up(up, "f curves upwards in y", "curves up")
         far = moving & (norm_y > _FAR * state["start_y"])

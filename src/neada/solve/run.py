@@ -350,8 +350,8 @@ class Solve:
         if bool(small.any()):
             if not (status is Status.CONVERGED and isinstance(self.stepper, Newton)):
                 found = self.judge()
-            if not self.stochastic:
-                wrong, gap = self.check_derivatives()
+        if not self.stochastic and (bool(small.any()) or status is Status.STALLED):
+            wrong, gap = self.check_derivatives()
         no_maximum = torch.from_numpy(found.is_no_maximum).to(self.device)
         flags = torch.stack(
             [value.isfinite(), small, self.is_at_precision(norm), no_maximum, wrong], 1
@@ -366,6 +366,8 @@ class Solve:
         ]
         if bool(wrong.any()):
             self.evidence = "the derivatives of f contradict its values: look for detach or no_grad"
+        elif status is Status.STALLED and isinstance(self.stepper, Newton):
+            self.evidence += "; its derivatives agree with its values: f is not smooth here"
         messages = [
             verdict.value + self.advice(verdict) + found.sentence(row, distance)
             if verdict is Status.CONVERGED
