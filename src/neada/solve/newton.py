@@ -379,6 +379,9 @@ class Newton(DirectStepper):
         state["center"] = np.where(due[:, None], state["y"], state["center"])
         state["prox"] = np.where(due, _SHRINK_PROX * state["prox"], state["prox"])
         blurred &= ~due
+        # Where the trust region is down at the precision, the model was wrong, as at a kink.
+        shrunk = blurred & (state["radius_x"] <= 100.0 * self._eps * (1.0 + norm(state["x"])))
+        self._give_up(shrunk, "no step lowers the maximum over y", "stalled")
         self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
