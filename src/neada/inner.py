@@ -149,13 +149,13 @@ class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
 
     Attributes:
         kind: "stalled", or what was observed: f "curves up" in y, a player "runs away", or steps
-            change f by less than "rounding" does.
+            change f by less than "rounding" does, or f is "not finite".
     """
 
     def __init__(
         self,
         sentence: str,
-        kind: Literal["stalled", "curves up", "runs away", "rounding"] = "stalled",
+        kind: Literal["stalled", "curves up", "runs away", "rounding", "not finite"] = "stalled",
     ) -> None:
         super().__init__(sentence)
         self.kind = kind

@@ -259,7 +259,7 @@ def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
     outside = length > radius
     if outside.any():
         # The multiplier is at most |g| / radius above the smallest admissible one.
-        lower, upper = shift.copy(), low + norm(along) / radius
+        lower, upper, pending = shift.copy(), low + norm(along) / radius, outside
         for _ in range(_MOST_NEWTON):
             slope = dot(step, step / (values + shift[:, None]))
             better = shift + (length / radius - 1.0) * length**2 / slope
@@ -268,10 +268,11 @@ def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
             middle = 0.5 * (lower + upper)
             valid = (better > lower) & (better < upper)
             new = np.where(valid, better, middle)
-            shift = np.where(outside, new, shift)
+            shift = np.where(pending, new, shift)
             step = -along / (values + shift[:, None])
             length = norm(step)
-            if (np.abs(length - radius)[outside] <= 1e-2 * radius[outside]).all():
+            pending = outside & (np.abs(length - radius) > 1e-2 * radius)
+            if not pending.any():
                 break
         step = np.where((length > radius)[:, None], step * (radius / length)[:, None], step)
     return times(vectors, step)

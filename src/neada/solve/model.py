@@ -150,22 +150,21 @@ class Model:
         """
         d = np.zeros_like(self.a)
         start, s = self.value(d)
-        value, local = start, radius
+        value, local, active = start, radius, radius > 0.0
         for _ in range(_MOST_FACES):
             gradient = self.a + times(self.f_xx, d) + times(self.f_yx.swapaxes(-1, -2), s)
             move = face_step(self.x, self.at_x + d, gradient, self.curvature(d, s), local)
             new = self.x.project(self.at_x + d + move) - self.at_x
             new = new * np.minimum(1.0, radius / np.maximum(norm(new), 1e-300))[:, None]
             new_value, new_s = self.value(new, s)
-            better = new_value < value
+            better = active & (new_value < value)
             local = np.where(better, local, 0.25 * np.minimum(local, norm(new - d)))
             gain = np.where(better, value - new_value, 0.0)
             d = np.where(better[:, None], new, d)
             s = np.where(better[:, None], new_s, s)
             value = np.where(better, new_value, value)
             smooth = self.x.home is None and self.y.home is None
-            if smooth or (better & (gain <= _ENOUGH * (start - value))).all():
-                break
-            if not (local > 1e-12 * radius).any():
+            active &= ~(better & (gain <= _ENOUGH * (start - value))) & (local > 1e-12 * radius)
+            if smooth or not active.any():
                 break
         return d, s, start - value, start

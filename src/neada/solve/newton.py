@@ -49,6 +49,7 @@ _DIGIT = 0.1  # what a Hessian's worth of calls must gain
 _FAILURES = 1  # steps in a row that fail before an updated Hessian is computed again
 _DOUBT = 4  # steps in a row that fail before the Hessian is compared with differences
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
+_CLEAR = 0.9  # a norm that falls by less may do so by rounding
 _ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
 
 
@@ -64,6 +65,7 @@ class _Trial(NamedTuple):
         length_x, length_y: The lengths of the steps.
         reached: The decrease or increase that was found.
         accepted: The rows that keep the step.
+        price: The evaluations of f.
     """
 
     alone: Mask
@@ -77,6 +79,7 @@ class _Trial(NamedTuple):
     length_y: Array
     reached: Array
     accepted: Mask
+    price: Array
 
 
 class Newton(DirectStepper):
@@ -136,7 +139,7 @@ class Newton(DirectStepper):
         self._f.evaluate = partial(self._call, closure, "y")
         if self._state:
             accepted = self._attempt()
-            while not (self.rowwise or accepted.any()):
+            while not (self.rowwise or accepted.any() or self._is_solved().all()):
                 accepted = self._attempt()
         else:
             self._begin()
@@ -187,6 +190,11 @@ class Newton(DirectStepper):
             self._y.mapping_norm(state["y"], -state["slope_y"]),
         )
 
+    def _is_solved(self) -> Mask:
+        norm_x, norm_y = self._norms()
+        solved: Mask = np.maximum(norm_x, norm_y) <= self.tol
+        return solved
+
     def _begin(self) -> None:
         """Evaluate f where the players are."""
         x, y = self._x.read(), self._y.read()
@@ -212,6 +220,7 @@ class Newton(DirectStepper):
             "radius_x": 1.0 + norm(x),
             "radius_y": 1.0 + norm(y),
             "failures": zeros.copy(),  # steps in a row
+            "infinite": zeros > 0.0,
             "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
             "prox": zeros + self._first_prox,
             "center": y.copy(),
@@ -225,7 +234,6 @@ class Newton(DirectStepper):
         """Try one step of every row; returns which of them were accepted."""
         moving, state = self._moving(), self._state
         self._refresh_hessian(moving)
-        calls = self.counters.total_calls
         trial = self._try(*self._propose(moving), moving)
         accepted, alone = trial.accepted, trial.alone
         if accepted.any():
@@ -243,11 +251,14 @@ class Newton(DirectStepper):
             new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * step, radius))
             new = np.where(accepted, new, np.where(step > 0.0, step, radius) / _GROWTH)
             state[name] = np.where(moving & mine, new, radius)
+        # Whether f is NaN or Inf a little farther: so it is until a step gets far again.
+        far = accepted & (trial.length_x > norm(state["x"]))
+        state["infinite"] = (state["infinite"] & ~far) | (moving & ~np.isfinite(trial.reached))
         failed = moving & ~accepted
         state["y_first"] = failed & ~alone & (trial.gap > _SHORT * trial.promised)
         more = np.where(alone & accepted, state["failures"], 0.0)
         state["failures"] = np.where(failed, state["failures"] + 1.0, more)
-        state["price"] = state["price"] + (self.counters.total_calls - calls)
+        state["price"] = state["price"] + trial.price + accepted
         self._look(moving, trial, limited)
         return accepted
 
@@ -301,7 +312,9 @@ class Newton(DirectStepper):
         highest = base + 1.5 * gap - _ENOUGH * promised + noise
         pending, accepted = moving.copy(), np.zeros_like(moving)
         last, reached = np.full(len(x), math.inf), np.zeros(len(x))
+        price = np.zeros(len(x))
         for k in range(_CORRECTIONS):
+            price = price + pending
             value, slope = self._f.at(x, y)
             self._renew(model, x, y)
             lower = self._with_prox(value, y)
@@ -329,7 +342,7 @@ class Newton(DirectStepper):
             nearer = np.where(inside, state["y"] + _INSIDE * (y - state["y"]), y + more)
             y = np.where(pending[:, None], self._y.nearest(nearer), y)
         lengths = norm(d), norm(s)
-        return _Trial(alone, promised, gap, noise, x, y, value, *lengths, reached, accepted)
+        return _Trial(alone, promised, gap, noise, x, y, value, *lengths, reached, accepted, price)
 
     def _renew(self, model: Any, x: Array, y: Array) -> None:
         """The model of a step serves for the corrections of y, too."""
@@ -344,7 +357,9 @@ class Newton(DirectStepper):
         new_x = self._x.mapping_norm(trial.x, slope_x)
         new_y = self._y.mapping_norm(trial.y, -slope_y)
         lower = np.where(
-            trial.alone, new_y < old_y, np.maximum(new_x, new_y) < np.maximum(old_x, old_y)
+            trial.alone,
+            new_y < _CLEAR * old_y,
+            np.maximum(new_x, new_y) < _CLEAR * np.maximum(old_x, old_y),
         )
         accepted &= np.isfinite(new_x + new_y) & (~blurred | lower)
         keep = accepted[:, None]
@@ -381,22 +396,25 @@ class Newton(DirectStepper):
         blurred &= ~due
         # Where the trust region is down at the precision, the model was wrong, as at a kink.
         shrunk = blurred & (state["radius_x"] <= 100.0 * self._eps * (1.0 + norm(state["x"])))
-        self._give_up(shrunk, "no step lowers the maximum over y", "stalled")
-        self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
         away = trial.alone & self._concave & (norm_y > _AWAY * state["start_y"])
         hold = moving & (stuck | away) & (state["prox"] == 0.0)
         if hold.any():
             self._hold(hold)
+        infinite = state["infinite"] & (shrunk | (stuck & ~hold))
+        self._give_up(infinite, "f is not finite where a step leads", "not finite")
+        self._give_up(shrunk, "no step lowers the maximum over y", "stalled")
+        self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
         self._give_up(stuck & ~hold, "no step lowers the maximum over y", "stalled")
 
     def _give_up(
         self,
         rows: Mask,
         sentence: str,
-        kind: Literal["stalled", "curves up", "runs away", "rounding"],
+        kind: Literal["stalled", "curves up", "runs away", "rounding", "not finite"],
     ) -> None:
+        rows = rows & ~self._is_solved()
         if not rows.any():
             return
         reason = NoProgress(sentence, kind)

@@ -39,6 +39,7 @@ _STATUS_OF = {
     "curves up": Status.NOT_A_MAXIMUM,
     "runs away": Status.DIVERGED,
     "rounding": Status.TOLERANCE,
+    "not finite": Status.NON_FINITE,
 }
 # A stationary point is a success even if the solve ended in one of these ways.
 _DOUBTS = (Status.BUDGET, Status.STALLED, Status.DIVERGED, Status.NON_FINITE, Status.TOLERANCE)
@@ -347,9 +348,9 @@ class Solve:
         norm = _larger_norm(value, norm_x, norm_y)
         small = norm <= self.tol
         found, wrong, gap = self.verdict, torch.zeros_like(small), None
-        if bool(small.any()):
-            if not (status is Status.CONVERGED and isinstance(self.stepper, Newton)):
-                found = self.judge()
+        is_judged = status is Status.CONVERGED and isinstance(self.stepper, Newton)
+        if bool(small.any()) and not is_judged:
+            found = self.judge()
         if not self.stochastic and (bool(small.any()) or status is Status.STALLED):
             wrong, gap = self.check_derivatives()
         no_maximum = torch.from_numpy(found.is_no_maximum).to(self.device)
