@@ -390,7 +390,7 @@ class Newton(DirectStepper):
         self._give_up(far, "y runs away", "runs away")
         blurred = moving & ~trial.accepted & at_rest
         # The problem with this center is solved as far as rounding allows: take the next one.
-        due = blurred & (state["prox"] > 0.0) & (state["y"] != state["center"]).any(1)
+        due = blurred & (state["prox"] > _LEAST_PROX) & (state["y"] != state["center"]).any(1)
         state["center"] = np.where(due[:, None], state["y"], state["center"])
         state["prox"] = np.where(due, _SHRINK_PROX * state["prox"], state["prox"])
         blurred &= ~due
