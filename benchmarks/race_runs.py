@@ -15,7 +15,7 @@ from race_loops import Adam15, FastAT, FreeAT, Inner, Loop, Released, Setting, j
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from neada import attacks, data, models, robust, runs, tables
+from neada import attacks, data, models, robust, runs
 from neada.inner import Counters
 
 METRICS = {"fgsm": "FGSM", "clipped": "FGSM, clipped", "pgd": "PGD-20"}
@@ -282,7 +282,7 @@ def load(task: Task, seed: int) -> data.Dataset:
 
 def new_loop(task: Task, make: Make, seed: int, dataset: data.Dataset) -> Loop:
     model = models.make(task.model, dataset.input_shape, dataset.num_classes, seed=seed)
-    if make not in PLAIN and tables.MODELS[task.model].channels_last:
+    if make not in PLAIN and task.model == "cnn":
         # As `neada train` lays it out.
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return make(model, Setting(task.gamma, task.eps, seed=seed), dataset)

@@ -30,7 +30,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from neada import data, models, parallel, robust, tables
+from neada import data, models, parallel, robust
+from neada.training.config import DATA
 
 GAMMA, LR_X = 1.3, 1e-3
 LEAST = 0.9
@@ -122,9 +123,7 @@ def work(rank: int, folder: str, setting: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
     found = data.load(setting["data"])
-    model = models.make(
-        tables.DATA[setting["data"]].model, found.input_shape, found.num_classes, seed=0
-    )
+    model = models.make(DATA[setting["data"]], found.input_shape, found.num_classes, seed=0)
     size, num_first = setting["batch_size"], setting["training_steps"]
     order = torch.randperm(len(found.inputs_train), generator=torch.Generator().manual_seed(0))
     order = order[: len(order) // (2 * size) * 2 * size].view(-1, 2, size)[:, rank]
@@ -317,7 +316,7 @@ def render(record: pages.Record) -> str:
         "",
         f"{pages.opening(record, 'ranks')} Two processes with one thread each, gloo. `WRM` with "
         f"its defaults (per-sample stopping, gamma = {GAMMA:g}), the "
-        f'network "{tables.DATA[raw["data"]].model}" ({raw["num_parameters"]:,} parameters) on '
+        f'network "{DATA[raw["data"]]}" ({raw["num_parameters"]:,} parameters) on '
         f"{raw['data']}, {size} samples per rank.",
         "",
         "## Efficiency",

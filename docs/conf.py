@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import imagesize
@@ -12,7 +13,6 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import neada
-from neada.tables import resolve
 
 sys.path.insert(0, str(Path(__file__).parent))  # for gallery_warnings
 
@@ -69,9 +69,8 @@ class NamesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table, as the parser of the page makes it."""
-        table = resolve(self.arguments[0])
-        words = {name: getattr(entry, "description", entry) for name, entry in table.items()}
-        rows = [f"| `{name}` | {text} |" for name, text in words.items()]
+        table = resolve_name(self.arguments[0])
+        rows = [f"| `{name}` | {text} |" for name, text in table.items()]
         return self.parse_text_to_nodes("\n".join(["| name | what it is |", "|---|---|", *rows]))
 
 

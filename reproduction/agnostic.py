@@ -10,25 +10,17 @@ rate) or without any rate are constant along what they do not have. At `standard
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import neada
 from neada import problems
 from neada.runs import RunFolder
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    *("KNOWN", "METHODS", "PAPER", "TITLE", "WHERE", "Config", "Rules"),
-    *("calls_to_arrive", "claims", "configs", "figure", "run"),
-]
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds
 
 TITLE = "Which share of all learning rates works"
 WHERE = "neada"
@@ -53,23 +45,18 @@ _FAMILIES = {
     "amsgrad": "neada-amsgrad",
 }
 _ALGORITHM_3 = ("neada", "neada-adgd")
-_NEADA = (*_FAMILIES.values(), *_ALGORITHM_3, "neada-stochastic")
-_OTHERS = (
-    *_FAMILIES,
-    *("alternating-gda", "gdmax", "smoothed-agda"),
-    *("extragradient", "past-extragradient", "optimistic-gda"),
-    *("tiada", "tiada-coordinate", "tiada-adam", "tiada-amsgrad"),
-    *("adagda", "vr-adagda"),
-)
+_NEADA = (*_FAMILIES.values(), *_ALGORITHM_3)
+_OTHERS = (*_FAMILIES, "tiada", "extragradient")
 METHODS = (_DEFAULT, *_NEADA, *_OTHERS)
-_DRAWN = (
-    *(_DEFAULT, *_ALGORITHM_3, "neada-adam"),
-    *("tiada", "adam", "gda", "extragradient"),
-)
-_SPELLED = {
-    **{"neada": "NeAda", "tiada": "TiAda", "adagda": "AdaGDA", "gdmax": "GDmax", "vr": "VR"},
-    **{"gda": "GDA", "agda": "AGDA", "adgd": "AdGD"},
-    **{"adagrad": "AdaGrad", "adam": "Adam", "amsgrad": "AMSGrad"},
+_DRAWN = {
+    _DEFAULT: "default of minimax",
+    "neada": "NeAda",
+    "neada-adgd": "NeAda-AdGD",
+    "neada-adam": "NeAda-Adam",
+    "tiada": "TiAda",
+    "adam": "Adam",
+    "gda": "GDA",
+    "extragradient": "Extragradient",
 }
 _QUICK = ("quadratic", "mccormick")  # the two of the paper
 # The calls of each row, and the grid's points for each decade.
@@ -113,7 +100,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(method, names, *_SIZES[scale]) for method in METHODS]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Try all pairs at once on one problem after the other.
 
     A row of the metrics has the problem, lr_x, and for every lr_y the calls it took.
@@ -126,10 +113,9 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
     elif config.method == _DEFAULT:
         options = {}
     num_rows = len(options["lr_x"]) if options else 1
-    for number, name in enumerate(config.problems):
-        progress(number / len(config.problems))
-        rules = Rules(config.max_calls, config.tol)
-        calls = calls_to_arrive(config.method, problems.make(name), options, num_rows, rules)
+    for name in config.problems:
+        problem, limits = problems.make(name), (config.max_calls, config.tol)
+        calls = calls_to_arrive(config.method, problem, options, num_rows, *limits)
         shape = (-1, len(rates)) if num_rows == len(lr_x) else (-1, 1)
         grid = calls.reshape(shape).expand(len(rates), len(rates))
         run.append(
@@ -140,155 +126,114 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         )
 
 
-# Races: a row for each pair of learning rates, its calls its own.
-
 _FAR = 1e8  # the players of the zoo start within 30 of the origin
 
 
-class Rules(NamedTuple):
-    """When a row has arrived, and when it has to give up.
-
-    Attributes:
-        max_calls: Gradients of both players and values, for each row.
-        tol: Both mapping norms must be at most this times the larger one at the start.
-    """
-
-    max_calls: int
-    tol: float
-
-
 def calls_to_arrive(
-    method: str, problem: problems.Problem, rates: Mapping[str, Tensor], num_rows: int, rules: Rules
+    method: str,
+    problem: problems.Problem,
+    rates: Mapping[str, Tensor],
+    num_rows: int,
+    max_calls: int,
+    tol: float,
 ) -> Tensor:
     """After how many calls each row has found a stationary point; infinite if it has not.
 
     The norms that the method itself sees tell when to look; what counts is a fresh evaluation of
-    both gradients at one point, which is not charged.
+    both gradients at one point, which is not charged. A row that has arrived, run away or used up
+    its calls is frozen at the start with a zero gradient, so that it cannot stop the others.
 
     Args:
         method: Its name in `neada.methods()`.
         problem: From the zoo; every row begins at its start.
         rates: The method's learning rates, each with one entry per row; may be empty.
         num_rows: How many rows.
-        rules: How many calls, and the tolerance.
+        max_calls: Gradients of both players and values, for each row.
+        tol: Both mapping norms must be at most this times the larger one at the start.
 
     Example:
         >>> from neada import problems
         >>> rate = torch.tensor([1e-3, 0.1, 10.0], dtype=torch.float64)
         >>> rates = {"lr_x": rate / 10, "lr_y": rate}
-        >>> calls_to_arrive("gda", problems.make("quadratic"), rates, 3, Rules(300, 1e-3))
+        >>> calls_to_arrive("gda", problems.make("quadratic"), rates, 3, 300, 1e-3)
         tensor([ inf, 226.,  inf], dtype=torch.float64)
     """
-    return _Race(method, problem, rates, num_rows, rules).run()
+    x0, y0 = problem.x0.repeat(num_rows, 1), problem.y0.repeat(num_rows, 1)
+    x, y = x0.clone().requires_grad_(), y0.clone().requires_grad_()
+    goal = tol * float(torch.stack(problem.stationarity(problem.x0, problem.y0)).max())
+    x_set, y_set = problem.row_sets()
+    players = neada.Players([x], [y], x_set, y_set, rowwise=True, stochastic=False, tol=goal)
+    stepper = neada.make_stepper(method, players, rates)
+    racing = torch.ones(num_rows, dtype=torch.bool)
+    arrival = torch.full((num_rows,), math.inf, dtype=torch.float64)
 
-
-class _Race:
-    """Rows that go in step.
-
-    One that has arrived, run away or used up its calls leaves the race: from then on it is
-    evaluated at the start with a zero gradient, so that it cannot stop the others.
-    """
-
-    def __init__(
-        self,
-        method: str,
-        problem: problems.Problem,
-        rates: Mapping[str, Tensor],
-        num_rows: int,
-        rules: Rules,
-    ) -> None:
-        self.problem = problem
-        self.rules = rules
-        self.start = (problem.x0.repeat(num_rows, 1), problem.y0.repeat(num_rows, 1))
-        self.x, self.y = (point.clone().requires_grad_() for point in self.start)
-        self.goal = rules.tol * float(
-            torch.stack(problem.stationarity(problem.x0, problem.y0)).max()
-        )
-        self.racing = torch.ones(num_rows, dtype=torch.bool)
-        self.arrival = torch.full((num_rows,), math.inf, dtype=torch.float64)
-        x_set, y_set = problem.row_sets()
-        players = neada.Players(
-            [self.x], [self.y], x_set, y_set, rowwise=True, stochastic=False, tol=self.goal
-        )
-        self.stepper = neada.make_stepper(method, players, rates)
-
-    def run(self) -> Tensor:
-        """Step until nobody is left."""
-        while bool(self.racing.any()):
-            x, y = self.x.detach().clone(), self.y.detach().clone()
-            info = self.stepper.step(self.closure)
-            self.look(info, x, self.y.detach() if self.stepper.measured_at == "middle" else y)
-        return self.arrival
-
-    def closure(self) -> Tensor:
-        """One value per row; those that have left the race stand at the start, with no gradient."""
+    def closure() -> Tensor:
         if torch.is_grad_enabled():  # a trial point of a line search may be far out
-            for player in (self.x, self.y):
-                self.racing &= player.detach().abs().amax(1) < _FAR
-            self.racing &= self.stepper.row_calls < self.rules.max_calls
-        rows = self.racing[:, None]
-        x, y = torch.where(rows, self.x, self.start[0]), torch.where(rows, self.y, self.start[1])
-        return self.problem.fun(x, y)
+            for player in (x, y):
+                racing.logical_and_(player.detach().abs().amax(1) < _FAR)
+            racing.logical_and_(stepper.row_calls < max_calls)
+        rows = racing[:, None]
+        return problem.fun(torch.where(rows, x, x0), torch.where(rows, y, y0))
 
-    @torch.no_grad()
-    def look(self, info: neada.StepInfo, x: Tensor, y: Tensor) -> None:
-        """See who has arrived at a point, and let those rest who have left the race."""
-        calls = self.stepper.row_calls
+    while bool(racing.any()):
+        seen_x, seen_y = x.detach().clone(), y.detach().clone()
+        info = stepper.step(closure)
+        if stepper.measured_at == "middle":
+            seen_y = y.detach()
         seen_sq = torch.maximum(torch.as_tensor(info.grad_sq_x), torch.as_tensor(info.grad_sq_y))
-        arrived = self.racing & (seen_sq <= self.goal**2) & (calls <= self.rules.max_calls)
+        arrived = racing & (seen_sq <= goal**2) & (stepper.row_calls <= max_calls)
         if bool(arrived.any()):
-            norms = torch.maximum(*self.problem.stationarity(x, y))
-            arrived &= norms <= self.goal
-            self.arrival[arrived] = calls[arrived].double()
-            self.racing &= ~arrived
-        self.stepper.freeze(~self.racing)
-        for player, start in zip((self.x, self.y), self.start, strict=True):
-            player.copy_(torch.where(self.racing[:, None], player, start))
+            arrived &= torch.maximum(*problem.stationarity(seen_x, seen_y)) <= goal
+            arrival[arrived] = stepper.row_calls[arrived].double()
+            racing &= ~arrived
+        stepper.freeze(~racing)
+        with torch.no_grad():
+            for player, start in ((x, x0), (y, y0)):
+                player.copy_(torch.where(racing[:, None], player, start))
+    return arrival
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Nesting against not nesting for each rule, and the best of NeAda against all others."""
     shares = {r.config.method: float(_solved(r).mean()) for r in records}
-    found = []
-    for plain, nested in _FAMILIES.items():
-        both = [shares[m] for m in (nested, plain) if m in shares]
-        found.append(
-            Claim(
-                f"agnostic/{nested}",
-                f"nesting {plain} makes more learning rates work: share of the grid that {nested} "
-                f"solves minus that of {plain}, mean over problems",
-                "neada",
-                both[0] - both[1] if len(both) == 2 else None,
-                ">",
-                0.0,
-                note=_listed(shares, (nested, plain)),
-            )
+    found = [
+        _claim(
+            nested,
+            f"nesting {plain} makes more learning rates work: share of the grid that {nested} "
+            f"solves minus that of {plain}, mean over problems",
+            shares,
+            (nested,),
+            (plain,),
         )
-    found.append(
-        Claim(
-            "agnostic/best-neada",
-            "some NeAda with a learning rate works for more of them than every other method: "
-            "largest share among the former minus largest among the latter",
-            "neada",
-            _lead(shares, _NEADA),
-            ">",
-            0.0,
-            note=_listed(shares, sorted(_NEADA + _OTHERS, key=lambda m: -shares.get(m, 0.0))),
-        )
+        for plain, nested in _FAMILIES.items()
+    ]
+    best = (
+        "some NeAda with a learning rate works for more of them than every other method of the "
+        "comparison: largest share among the former minus largest among the latter"
     )
-    found.append(
-        Claim(
-            "agnostic/default",
-            "the default, which has no learning rate, solves more problems than any other method "
-            "does on average over the grid: share of problems minus largest share",
-            "neada",
-            _lead(shares, (_DEFAULT,)),
-            ">",
-            0.0,
-            note=_listed(shares, (_DEFAULT,)),
-        )
+    default = (
+        "the default, which has no learning rate, solves more problems than any other method does "
+        "on average over the grid: share of problems minus largest share"
     )
-    return found
+    return [
+        *found,
+        _claim("best-neada", best, shares, _NEADA, _OTHERS),
+        _claim("default", default, shares, (_DEFAULT,), _OTHERS),
+    ]
+
+
+def _claim(
+    name: str,
+    sentence: str,
+    shares: dict[str, float],
+    ours: Sequence[str],
+    others: Sequence[str],
+) -> Claim:
+    """The claim that the best of our methods solves more than the best of the others."""
+    lead = max(shares[m] for m in ours) - max(shares[m] for m in others)
+    ranked = sorted((*ours, *others), key=lambda m: -shares[m])
+    note = ", ".join(f"{m} {100 * shares[m]:.1f} %" for m in ranked)
+    return Claim(f"agnostic/{name}", sentence, "neada", lead, ">", 0.0, note=note)
 
 
 def _solved(record: Record) -> Array:
@@ -299,54 +244,25 @@ def _solved(record: Record) -> Array:
     return solved
 
 
-def _lead(shares: dict[str, float], ours: Sequence[str]) -> float | None:
-    if not all(method in shares for method in (*ours, *_OTHERS)):
-        return None
-    return max(shares[m] for m in ours) - max(shares[m] for m in _OTHERS)
-
-
-def _listed(shares: dict[str, float], methods: Sequence[str]) -> str:
-    return ", ".join(f"{m} {100 * shares[m]:.1f} %" for m in methods if m in shares)
-
-
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """One map for each of eight methods, the best first."""
     maps = []
     drawn = [record for record in records if record.config.method in _DRAWN]
     for record in sorted(drawn, key=lambda r: -_solved(r).mean()):
         solved, rates = _solved(record), record.config.rates
-        title = f"{_words(record.config.method)}\n{100 * solved.mean():.0f} %"
+        title = f"{_DRAWN[record.config.method]}\n{100 * solved.mean():.0f} %"
         maps.append(figures.HeatMap(title, rates, rates, solved.T))
-    figure = figures.heat_maps_figure(
+    config = records[0].config
+    return figures.heat_maps_figure(
         maps,
         num_columns=4,
         panel_size=(2.4, 2.4),
-        note=_meaning(records[0].config),
         x_label="lr_x",
         y_label="lr_y",
         value_label="share of the problems solved",
         value_range=(0.0, 1.0),
-    )
-    for axes in figure.axes[: len(maps)]:
-        axes.minorticks_off()
-        axes.label_outer()
-    return figure
-
-
-def _words(method: str) -> str:
-    """The name of a method as it is written in text."""
-    if method == _DEFAULT:
-        return "default of minimax"
-    first, *others = (_SPELLED.get(part, part) for part in method.split("-"))
-    between = "-" if first in _SPELLED.values() else " "
-    name = between.join([first[0].upper() + first[1:], *others])
-    return name.replace("-coordinate", ", coordinates").replace("-stochastic", ", stochastic")
-
-
-def _meaning(config: Config) -> str:
-    return (
-        "solved: both gradient norms are at most "
+        note="solved: both gradient norms are at most "
         f"{config.tol:g} times the larger one at the start, within {config.max_calls} gradient and "
         f"value calls; color: share of {len(config.problems)} problems; the number above a map: "
-        "its mean; NeAda and NeAda-AdGD have lr_x only, the default has no learning rate"
+        "its mean; NeAda and NeAda-AdGD have lr_x only, the default has no learning rate",
     )

@@ -8,10 +8,11 @@ the mean, over the outer steps so far, of the squared x gradient plus the square
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada.inner import InnerOptions
@@ -20,13 +21,8 @@ from neada.runs import RunFolder
 from neada.steppers import NeAda
 from neada.stopping import GradientMapping
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds
 from reproduction.rates import rate_panel, slope
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "The condition number and v_0 in the cost of an accuracy"
 WHERE = "Theorem 2"
@@ -80,7 +76,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(solver, *cell) for solver in _SOLVERS for cell in dict.fromkeys(cells)]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run until the accuracy is reached, and write what it cost."""
     x = torch.ones(1, dtype=torch.float64, requires_grad=True)
     y = torch.zeros(2, dtype=torch.float64, requires_grad=True)
@@ -103,17 +99,8 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         info = stepper.step(value)
         total += float(info.grad_sq_x) + (y.detach() - before * best).square().sum().item()
         mean = total / stepper.outer_steps
-        progress(min(1.0, _EPSILON**2 / mean))
-    reached = mean <= _EPSILON**2
-    run.append(
-        [
-            {
-                "outer_steps": stepper.outer_steps if reached else math.inf,
-                "calls": stepper.total_calls if reached else math.inf,
-                "error": math.sqrt(mean),
-            }
-        ]
-    )
+    outer_steps = stepper.outer_steps if mean <= _EPSILON**2 else math.inf
+    run.append([{"outer_steps": outer_steps, "error": math.sqrt(mean)}])
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
@@ -128,15 +115,13 @@ def claims(records: Sequence[Record]) -> list[Claim]:
     ]
 
 
-def _sweeps(
-    records: Sequence[Record], name: str, column: str = "outer_steps"
-) -> dict[str, tuple[Array, Array]]:
-    """For every solver the values of kappa or v_0, and what the accuracy cost."""
+def _sweeps(records: Sequence[Record], name: str) -> dict[str, tuple[Array, Array]]:
+    """For every solver the values of kappa or v_0, and the outer steps of the accuracy."""
     other, fixed = ("v0", 1.0) if name == "kappa" else ("kappa", _KAPPA)
     found = {}
     for solver in _SOLVERS:
         rows = sorted(
-            (getattr(r.config, name), float(r.column(column)[0]))
+            (getattr(r.config, name), float(r.column("outer_steps")[0]))
             for r in records
             if r.config.solver == solver and getattr(r.config, other) == fixed
         )
@@ -153,32 +138,30 @@ def _exponent(name: str, words: str, sweeps: dict[str, tuple[Array, Array]], lim
         f"the outer steps for an error of {_EPSILON:g} grow at most like {words}: largest p over "
         "the inner solvers, consistent with the bound",
         WHERE,
-        max(found.values(), default=None),
+        max(found.values()),
         "<=",
         limit,
         note=", ".join(f"{solver} {p:.2f}" for solver, p in found.items()),
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure | None":
-    """Outer steps and calls over kappa, and outer steps over v_0."""
-    laws: list[tuple[str, str, str, str, Callable[[Array], Array]]] = [
-        ("kappa", "outer_steps", "outer steps grow like kappa²", "kappa²", np.square),
-        ("kappa", "calls", "and so do the calls", "kappa²", np.square),
-        ("v0", "outer_steps", "a large v_0 costs its root", "sqrt(v_0)", np.sqrt),
+def figure(records: Sequence[Record]) -> Figure | None:
+    """Outer steps over kappa and over v_0."""
+    laws: list[tuple[str, str, str, Callable[[Array], Array]]] = [
+        ("kappa", "outer steps grow like kappa²", "kappa²", np.square),
+        ("v0", "a large v_0 costs its root", "sqrt(v_0)", np.sqrt),
     ]
     panels = []
-    for name, column, title, law, values in laws:
-        curves = [(s, *sweep) for s, sweep in _sweeps(records, name, column).items()]
+    for name, title, law, values in laws:
+        curves = [(solver, *sweep) for solver, sweep in _sweeps(records, name).items()]
         if curves:
             panel = rate_panel(title, law, values, curves)
-            words = {"outer_steps": "outer steps", "calls": "gradient and value calls"}[column]
-            panels.append(replace(panel, x_label=name.replace("v0", "v_0"), y_label=words))
+            panels.append(replace(panel, x_label=name.replace("v0", "v_0")))
     if not panels:
         return None
     return figures.curves_figure(
         panels,
-        num_columns=3,
+        num_columns=2,
         y_label="outer steps",
         x_scale="log",
         legends="own",

@@ -1,4 +1,4 @@
-"""Theorem 2: the gradient calls that an accuracy costs, for every linearly convergent inner solver.
+"""Theorem 2: the gradient calls that an accuracy costs, for linearly convergent inner solvers.
 
 The games have a long tail in x, on which descent is nearly as slow as on any smooth function, and
 are strongly concave in y with modulus 1 and smoothness 10. NeAda-AdaGrad (AdaGrad-Norm for x,
@@ -11,35 +11,20 @@ exponent 2. Values that a line search asks for are calls too.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.optim.optimizer import Optimizer
+from matplotlib.figure import Figure
 
 from neada.inner import InnerOptions
-from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, Polyak, SCAdaNGD
-from neada.problems import Problem
+from neada.optim import LBFGS, AdGD, Backtracking, GeneralizedAdaGrad, SCAdaNGD
 from neada.runs import RunFolder
 from neada.steppers import NeAda
 from neada.stopping import GradientMapping
-from reproduction import figures
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds
-from reproduction.rates import (
-    MODULUS,
-    SMOOTHNESS,
-    complexity_exponent,
-    marks,
-    rate_figure,
-    rate_panel,
-    tail_game,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+from reproduction import rates
+from reproduction.experiment import Claim, Record, Scale, Seeds
 
 TITLE = "Gradient calls for an accuracy, without noise"
 WHERE = "Theorem 2"
@@ -49,10 +34,6 @@ PAPER = (
     "x and needs no constant of the problem."
 )
 KNOWN = {
-    "deterministic-rate/adagrad-norm": (
-        "On the tail p is 2.55 with 1,200 calls, 2.51 with 2,400 and 2.42 with 10,000: it falls as "
-        "the range grows, and the quick scale is the shortest."
-    ),
     "deterministic-rate/small-lr-*": (
         "The constant of the theorem holds the distance to go over the learning rate. x travels "
         "about lr times the root of T, so with 0.01 it is still on the flat part when the calls "
@@ -60,55 +41,23 @@ KNOWN = {
     ),
 }
 
-_PROBLEMS = ("tail", "steep tail", "curved")
 _GAMES = {
-    "tail": "the game with a long tail",
-    "steep tail": "the game with a steep tail",
-    "curved": "the curved game",
+    "tail": "long tail: every solver follows the law",
+    "steep tail": "steep tail: every solver follows the law",
 }
-_RATES = (0.01, 0.1, 1.0, 10.0, 100.0)
+_RATES = (0.01, 1.0, 100.0)
 _LIMIT = 2.5
 """A quarter above the theory's 2, for a short range; eps^-3 would measure 2.65 or more."""
-
-
-@dataclass(frozen=True)
-class _Solver:
-    """How an inner solver is made, and what is kept of it from loop to loop."""
-
-    make: Callable[[Tensor, Tensor, Problem], Optimizer]
-    keep: Literal["nothing", "step", "everything"] = "step"
-    slow: bool = False
-
-
-def _maximal_value(x: Tensor, problem: Problem) -> Callable[[], Tensor]:
-    def phi() -> Tensor:
-        assert problem.phi is not None
-        return problem.phi(x.detach())
-
-    return phi
-
-
-_ADAPG = "AdGD adapg"
-_BACKTRACKING = "backtracking"
-_SWEPT = (_ADAPG, _BACKTRACKING)
-_SOLVERS = {
-    _BACKTRACKING: _Solver(lambda y, x, p: Backtracking([y], maximize=True)),
-    "AdGD mm20": _Solver(lambda y, x, p: AdGD([y], variant="mm20", maximize=True)),
-    "AdGD mm20lin": _Solver(lambda y, x, p: AdGD([y], variant="mm20lin", maximize=True)),
-    "AdGD mm23": _Solver(lambda y, x, p: AdGD([y], variant="mm23", maximize=True)),
-    _ADAPG: _Solver(lambda y, x, p: AdGD([y], variant="adapg", maximize=True)),
-    "L-BFGS": _Solver(lambda y, x, p: LBFGS([y], maximize=True)),
-    "AdaGrad-Norm": _Solver(lambda y, x, p: GeneralizedAdaGrad([y], maximize=True), "nothing"),
-    "GD 1/l (knows l)": _Solver(
-        lambda y, x, p: torch.optim.SGD([y], lr=1.0 / SMOOTHNESS, maximize=True), "everything"
-    ),
-    "Polyak (knows the value)": _Solver(
-        lambda y, x, p: Polyak([y], f_bound=_maximal_value(x, p), maximize=True), "nothing", True
-    ),
-    "SC-AdaNGD (knows mu)": _Solver(
-        lambda y, x, p: SCAdaNGD([y], strong_convexity=MODULUS, maximize=True), "nothing", True
-    ),
+_ADAPG, _GD, _ADANGD = "AdGD adapg", "GD 1/l (knows l)", "SC-AdaNGD (knows mu)"
+_SOLVERS: dict[str, Callable[..., Any]] = {
+    "backtracking": Backtracking,
+    _ADAPG: partial(AdGD, variant="adapg"),
+    "L-BFGS": LBFGS,
+    _GD: partial(torch.optim.SGD, lr=1.0 / rates.SMOOTHNESS),
+    _ADANGD: partial(SCAdaNGD, strong_convexity=rates.MODULUS),
 }
+_KEEP: dict[str, Literal["nothing", "everything"]] = {_GD: "everything", _ADANGD: "nothing"}
+"""What is kept of a solver from loop to loop, where it is not the step size."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +66,7 @@ class Config:
 
     Attributes:
         solver: The inner solver, by name.
-        problem: The game: "tail", "steep tail" or "curved".
+        problem: The game: "tail" or "steep tail".
         lr: The learning rate of x.
         max_calls: Gradients and values to spend.
     """
@@ -134,51 +83,45 @@ class Config:
 
 
 def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
-    """All solvers at lr = 1 (those that leave their warm start get more calls), then all rates."""
+    """All solvers at lr = 1 (SC-AdaNGD with more calls: it starts anew), then all rates."""
     calls = {"quick": 1200, "standard": 10_000, "paper": 60_000}[scale]
     found = [
-        Config(name, problem, 1.0, 5 * calls // 2 if solver.slow else calls)
-        for problem in (_PROBLEMS[:1] if scale == "quick" else _PROBLEMS)
-        for name, solver in _SOLVERS.items()
+        Config(solver, game, 1.0, 5 * calls // 2 if solver == _ADANGD else calls)
+        for game in (("tail",) if scale == "quick" else _GAMES)
+        for solver in _SOLVERS
     ]
-    swept = (_ADAPG,) if scale == "quick" else _SWEPT
     calls = 2 * calls if scale == "quick" else calls
-    found += [Config(name, "steep tail", lr, calls) for name in swept for lr in _RATES]
-    found.append(Config(_ADAPG, "tail", min(_RATES), 60_000 if scale == "paper" else 30_000))
+    found += [Config(_ADAPG, "steep tail", lr, calls) for lr in _RATES]
+    found.append(Config(_ADAPG, "tail", min(_RATES), max(calls, 30_000)))
     return list(dict.fromkeys(found))
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Play until the calls are spent, and write the error so far at outer steps 1, 2, 3, ..."""
-    problem, solver = tail_game(config.problem), _SOLVERS[config.solver]
+    problem = rates.tail_game(config.problem)
     x, y = problem.x0.clone().requires_grad_(), problem.y0.clone().requires_grad_()
     stepper = NeAda(
         GeneralizedAdaGrad([x], lr=config.lr),
-        solver.make(y, x, problem),
+        _SOLVERS[config.solver]([y], maximize=True),
         GradientMapping(),
-        inner=InnerOptions(keep=solver.keep),
+        inner=InnerOptions(keep=_KEEP.get(config.solver, "step")),
         deterministic=True,
     )
     points: list[tuple[list[float], list[float]]] = []
     # Where the x gradient is taken: x has not moved yet, and y is what the inner loop answered.
     stepper.x_optimizer.register_step_pre_hook(lambda *_: points.append((x.tolist(), y.tolist())))
-    calls, values, x_grads_sq, inner = [], [], [], []
+    calls, values, x_grads_sq = [], [], []
     while stepper.total_calls < config.max_calls:
         info = stepper.step(lambda: problem.fun(x, y))
         calls.append(stepper.total_calls)
         values.append(stepper.calls_value)
         x_grads_sq.append(float(info.grad_sq_x))
-        inner.append(info.inner_steps)
-        if len(calls) % 50 == 0:
-            progress(min(1.0, stepper.total_calls / config.max_calls))
-    assert problem.best_response is not None
+    assert problem.best_response is not None and problem.phi is not None
     xs, ys = (torch.tensor(each, dtype=torch.float64) for each in zip(*points, strict=True))
-    assert problem.phi is not None
     y_errors_sq = (ys - problem.best_response(xs)).square().sum(-1).numpy()
     totals = np.cumsum(np.array(x_grads_sq) + y_errors_sq)
     (phi_grads,) = torch.autograd.grad(problem.phi(xs.requires_grad_()).sum(), xs)
     shares = np.cumsum(phi_grads.square().sum(-1).numpy()) / totals
-    most = np.maximum.accumulate(inner)
     run.append(
         [
             {
@@ -187,99 +130,55 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
                 "values": values[t - 1],
                 "error": math.sqrt(totals[t - 1] / t),
                 "share": float(shares[t - 1]),
-                "most_inner_steps": int(most[t - 1]),
             }
-            for t in marks(len(calls), 200)
+            for t in rates.marks(len(calls), 200)
         ]
     )
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """The rate for every solver and every learning rate, and that the games are hard enough."""
-    usual = {(r.config.solver, r.config.problem): r for r in records if r.config.lr == 1.0}
-    swept = [r for r in records if r.config.problem == "steep tail" and r.config.solver in _SWEPT]
-    found = [_of_solver(name, usual) for name in _SOLVERS]
-    found += [_of_rate(lr, [r for r in swept if r.config.lr == lr]) for lr in _RATES]
-    shown = [*usual.values(), *(r for r in swept if r.config.lr != 1.0)]
-    return [*found, _small_rate(records), _spread(swept), _hardness(usual), _share(shown)]
+    usual = [r for r in records if r.config.lr == 1.0]
+    swept = _swept(records)
+    slow = [r for r in records if r.config.problem == "tail" and r.config.lr < 1.0]
+    solvers = dict.fromkeys(r.config.solver for r in usual)
+    shown = [r for r in records if r not in slow]
+    return [
+        *(_rate(_slug(s), s, [r for r in usual if r.config.solver == s]) for s in solvers),
+        *(_rate(f"lr-{r.config.lr:g}", r.config.label, [r]) for r in swept),
+        *(_rate("small-lr-flat-tail", r.config.label, [r]) for r in slow),
+        _hardness([r for r in usual if r.config.problem == "tail"]),
+        _share(shown),
+    ]
 
 
-def _of_solver(name: str, usual: dict[tuple[str, str], Record]) -> Claim:
-    found = {p: _exponent(usual[name, p]) for p in _PROBLEMS if (name, p) in usual}
-    each = [usual[name, problem] for problem in found]
-    inner = max((record.rows[-1]["most_inner_steps"] for record in each), default=0)
-    listed = ", ".join(f"{problem} {p:.2f}" for problem, p in found.items())
+def _swept(records: Sequence[Record]) -> list[Record]:
+    """The runs with all learning rates; on the flat tail x travels about lr times sqrt(T)."""
+    return [r for r in records if (r.config.solver, r.config.problem) == (_ADAPG, "steep tail")]
+
+
+def _rate(name: str, words: str, records: Sequence[Record]) -> Claim:
+    found = {record.config.label: _exponent(record) for record in records}
     return Claim(
-        f"deterministic-rate/{_slug(name)}",
-        f"{name}: the calls for an error eps are eps^-p log(calls); largest p over the games "
+        f"deterministic-rate/{name}",
+        f"{words}: the calls for an error eps are eps^-p log(calls); largest p over the games "
         "(theory 2)",
         WHERE,
-        max(found.values(), default=None),
+        max(found.values()),
         "<=",
         _LIMIT,
-        note=f"{listed}; at most {inner} inner steps in a loop" if found else "",
+        note="; ".join(f"{label}: {p:.2f}" for label, p in found.items()),
     )
 
 
-def _of_rate(lr: float, records: Sequence[Record]) -> Claim:
-    found = {record.config.solver: _exponent(record) for record in records}
-    return Claim(
-        f"deterministic-rate/lr-{lr:g}",
-        f"the same p with learning rate {lr:g} for x, on the steep tail; largest over "
-        f"{' and '.join(_SWEPT)}",
-        WHERE,
-        max(found.values(), default=None),
-        "<=",
-        _LIMIT,
-        note=", ".join(f"{solver} {p:.2f}" for solver, p in found.items()),
-    )
-
-
-def _small_rate(records: Sequence[Record]) -> Claim:
-    """On the flat tail a small rate has a long way to go: x travels about lr times sqrt(T)."""
-    slow = [r for r in records if r.config.problem == "tail" and r.config.lr == min(_RATES)]
-    return Claim(
-        "deterministic-rate/small-lr-flat-tail",
-        f"the same p with learning rate {min(_RATES):g} on the tail, where x has far to go",
-        WHERE,
-        max((_exponent(record) for record in slow), default=None),
-        "<=",
-        _LIMIT,
-    )
-
-
-def _spread(swept: Sequence[Record]) -> Claim:
-    """How much the learning rate matters after equally many outer steps."""
-    measured, note = None, ""
-    each = [record for record in swept if record.config.solver == _ADAPG]
-    if len(each) == len(_RATES):
-        last = min(record.rows[-1]["t"] for record in each)
-        at = {r.config.lr: np.searchsorted(r.column("t"), last) for r in each}
-        errors = [float(r.column("error")[at[r.config.lr]]) for r in each]
-        calls = [float(r.column("calls")[at[r.config.lr]]) for r in each]
-        measured = max(errors) / min(errors)
-        note = f"after {last} outer steps, which cost {min(calls):.0f} to {max(calls):.0f} calls"
-    return Claim(
-        "deterministic-rate/lr-spread",
-        f"learning rates from 0.01 to 100 give the same error up to a factor ({_ADAPG}): largest "
-        "/ smallest error after equally many outer steps",
-        WHERE,
-        measured,
-        "<=",
-        3.0,
-        note=note,
-    )
-
-
-def _hardness(usual: dict[tuple[str, str], Record]) -> Claim:
+def _hardness(records: Sequence[Record]) -> Claim:
     """Exact descent on the tail has gradient t^-0.524, an exponent of 1.9."""
-    found = [_exponent(r, 0.0) for (_, problem), r in usual.items() if problem == "tail"]
     return Claim(
         "deterministic-rate/hard-enough",
         "the tail is nearly a worst case, so that the rate can be seen: smallest p over the "
         "solvers, no logarithm divided out",
         "neada",
-        min(found, default=None),
+        min(_exponent(record, 0.0) for record in records),
         ">=",
         1.8,
     )
@@ -287,55 +186,48 @@ def _hardness(usual: dict[tuple[str, str], Record]) -> Claim:
 
 def _share(records: Sequence[Record]) -> Claim:
     found = {record.config.label: record.rows[-1]["share"] for record in records}
-    least = min(found, key=found.__getitem__, default="")
+    least = min(found, key=found.__getitem__)
     return Claim(
         "deterministic-rate/share",
         "the error is the gradient of Phi and not the error of y: smallest share of grad Phi in "
         "the squared error",
         WHERE,
-        found.get(least),
+        found[least],
         ">=",
         0.5,
-        note=f"{least}; largest {max(found.values()):.2f}" if found else "",
+        note=f"{least}; largest {max(found.values()):.2f}",
     )
 
 
 def _exponent(record: Record, log_power: float = 1.0) -> float:
-    return complexity_exponent(record.column("calls"), record.column("error"), log_power=log_power)
+    return rates.complexity_exponent(
+        record.column("calls"), record.column("error"), log_power=log_power
+    )
 
 
 def _slug(name: str) -> str:
     return name.partition(" (")[0].lower().replace(" ", "-").replace("/", "-")
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """Errors against calls: the solvers on every game, then the learning rates."""
-    panels = []
-    for problem in _PROBLEMS:
-        shown = [
-            r
-            for r in records
-            if (r.config.problem, r.config.lr) == (problem, 1.0) and r.config.solver not in _ALIKE
-        ]
-        if len(shown) > 1 or (shown and problem == "tail"):
-            named = [(r.config.solver, r) for r in shown]
-            panels.append(_panel(_GAMES[problem], named))
-    swept = [r for r in records if r.config.problem == "steep tail" and r.config.solver == _ADAPG]
-    if swept:
-        by_rate = sorted(swept, key=lambda r: float(r.config.lr))
-        named = [(f"{_ADAPG}, lr_x = {r.config.lr:g}", r) for r in by_rate]
-        panels.append(_panel(f"steep tail: learning rates of x, {_ADAPG}", named))
-    return rate_figure(panels, 2, "gradient and value calls")
-
-
-_ALIKE = ("AdGD mm20", "AdGD mm20lin", "AdGD mm23")
-"""Not drawn: their curves are close to that of adapg."""
-
-
-def _panel(title: str, named: Sequence[tuple[str, Record]]) -> figures.Panel:
-    return rate_panel(
-        title,
-        "sqrt(log calls / calls)",
-        lambda calls: np.sqrt(np.log(calls) / calls),
-        [(name, record.column("calls"), record.column("error")) for name, record in named],
-    )
+    swept = sorted(_swept(records), key=lambda r: float(r.config.lr))
+    usual = [r for r in records if r.config.lr == 1.0]
+    drawn = {
+        words: [(r.config.solver, r) for r in usual if r.config.problem == game]
+        for game, words in _GAMES.items()
+    }
+    drawn[f"steep tail: so does every learning rate of x ({_ADAPG})"] = [
+        (f"lr_x = {r.config.lr:g}", r) for r in swept
+    ]
+    panels = [
+        rates.rate_panel(
+            title,
+            "sqrt(log calls / calls)",
+            lambda calls: np.sqrt(np.log(calls) / calls),
+            [(name, record.column("calls"), record.column("error")) for name, record in named],
+        )
+        for title, named in drawn.items()
+        if len(named) > 1
+    ]
+    return rates.rate_figure(panels, "gradient and value calls")

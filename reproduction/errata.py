@@ -7,19 +7,15 @@ Three kinds are listed separately: errors, typos and notation, and remarks, whic
 import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from neada.plots import add_note, label_axes, new_figure, numbered_style, shared_legend
+from neada.plots import add_note, label_axes, new_figure, shared_legend
 from neada.runs import RunFolder
-from reproduction.corrections import CORRECTIONS, Correction
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+from reproduction.corrections import CORRECTIONS
+from reproduction.experiment import Claim, Record, Scale, Seeds
 
 TITLE = "Corrections: errors, typos and remarks"
 WHERE = "Lemma 1, Theorems 1 to 4, Algorithms 2 and 3"
@@ -51,49 +47,35 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(letter) for letter in CORRECTIONS]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Compute the checks and the lines of a correction."""
     checks, lines = CORRECTIONS[config.letter].compute()
     run.append([{**asdict(check), "measured": float(check.measured)} for check in checks])
     for name, (x, y) in lines.items():
         kept = np.unique(np.geomspace(1, len(x), 80).astype(int)) - 1
         run.append([{"line": name, "x": float(x[i]), "y": float(y[i])} for i in kept])
-    progress(1.0)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Whether each correction is confirmed, number by number."""
-    rows = {record.config.letter: record.rows for record in records}
-    found = []
-    for letter, correction in CORRECTIONS.items():
-        note = _statement(correction)
-        if letter not in rows:
-            id_ = f"errata/{correction.id}"
-            found.append(
-                Claim(id_, letter, correction.where, None, ">", 0.0, note=note, corrects=True)
-            )
-        for row in rows.get(letter, ()):
-            if "relation" in row:
-                found.append(_claim(letter, row, note))
-                note = ""  # once for each correction
-    return found
+    return [
+        Claim(
+            f"errata/{record.config.label}/{row['name']}",
+            f"{record.config.letter}: {row['sentence']}",
+            CORRECTIONS[record.config.letter].where,
+            row["measured"],
+            row["relation"],
+            tuple(row["expected"]) if row["relation"] == "between" else row["expected"],
+            note="" if number else _statement(record.config.letter),
+            corrects=True,
+        )
+        for record in records
+        for number, row in enumerate(row for row in record.rows if "relation" in row)
+    ]
 
 
-def _claim(letter: str, row: dict[str, Any], note: str) -> Claim:
-    expected = row["expected"]
-    return Claim(
-        f"errata/{CORRECTIONS[letter].id}/{row['name']}",
-        f"{letter}: {row['sentence']}",
-        CORRECTIONS[letter].where,
-        row["measured"],
-        row["relation"],
-        tuple(expected) if isinstance(expected, list) else expected,
-        note=note,
-        corrects=True,
-    )
-
-
-def _statement(correction: Correction) -> str:
+def _statement(letter: str) -> str:
+    correction = CORRECTIONS[letter]
     text = " ".join((inspect.getdoc(correction.compute) or "").split())
     return text if correction.kind == "remark" else f"{correction.kind.capitalize()}. {text}"
 
@@ -105,26 +87,21 @@ _ROLES: dict[str, dict[str, Any]] = {
 }
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """One panel with its letter for each correction that has lines."""
     drawn = [record for record in records if any("line" in row for row in record.rows)]
-    figure, axes = new_figure(len(drawn), 3, (3.4, 2.5))
+    figure, axes = new_figure(len(drawn), 2, (4.6, 2.6))
     for record, panel in zip(drawn, axes, strict=True):
         correction = CORRECTIONS[record.config.letter]
         rows = [row for row in record.rows if "line" in row]
-        for number, name in enumerate(dict.fromkeys(row["line"] for row in rows)):
+        for name in dict.fromkeys(row["line"] for row in rows):
             x, y = np.array([(r["x"], r["y"]) for r in rows if r["line"] == name], float).T
-            style = _ROLES.get(name) or {"color": numbered_style(number)["color"]}
-            panel.plot(x, y, linewidth=1.6, label=name if name in _ROLES else None, **style)
-            if name not in _ROLES:  # a label, below a line that falls and above any other
-                look: dict[str, Any] = {"color": style["color"], "fontsize": 8, "ha": "right"}
-                place = (-4, -12) if y[-1] < 0.1 * y[0] else (0, 4)
-                panel.annotate(name, (x[-1], y[-1]), place, textcoords="offset points", **look)
+            panel.plot(x, y, linewidth=1.6, label=name, **_ROLES[name])
         title, x_label, y_label = correction.panel
         label_axes(panel, f"{record.config.letter}. {title}", x_label, y_label)
-        panel.set(xscale=correction.scales[0], yscale=correction.scales[1])
+        panel.set(xscale="log", yscale="log")
         panel.margins(y=0.15)
         panel.grid(alpha=0.25)
     shared_legend(figure, axes)
-    add_note(figure, "A to F: errors; G to J: typos and notation; K to M: remarks")
+    add_note(figure, "errors with curves; the letters are those of the list of corrections")
     return figure

@@ -1,53 +1,38 @@
 """What an experiment and a claim are, and the experiments by name.
 
-An experiment is a module with a config, runs, claims and a figure. Everything that `claims` and
-`figure` see comes from run folders, so both can be repeated without running anything again.
+An experiment is a module with these names:
+
+- `TITLE`, one line: what is tried. `WHERE`, the part of the paper: "Figure 1", "Theorem 2", or
+  "neada". `PAPER`, what the paper says about it, in two or three sentences.
+- `KNOWN`, optional: what is known of claims that fail, by patterns of their ids; the first that
+  fits counts.
+- `Config`, a frozen dataclass with a `label`, of plain values only, so that it can be stored.
+- `configs(scale, seeds=None)`: the runs of a scale; `seeds` replaces the usual seeds where there is
+  randomness. A third argument `max_calls`, where there is one, replaces the scale's calls per run.
+- `run(config, run)`: computes, and appends rows to the run's metrics; the caller starts and
+  finishes it.
+- `claims(records)`: checks what all runs of a scale show.
+- `figure(records)`: draws what the runs show; None if they are too few for a figure.
+
+Everything that `claims` and `figure` see comes from run folders, so both can be repeated without
+running anything again.
 """
 
-import difflib
 import hashlib
 import importlib
 import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neada.runs import RunFolder, encode
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "EXPERIMENTS",
-    "RESULTS",
-    "SCALES",
-    "SCALE_WORDS",
-    "SUBJECTS",
-    "Array",
-    "Claim",
-    "Experiment",
-    "ExperimentConfig",
-    "Progress",
-    "Record",
-    "Relation",
-    "Result",
-    "Scale",
-    "Seeds",
-    "Subject",
-    "chosen_seeds",
-    "configs",
-    "if_complete",
-    "make",
-    "read_record",
-    "run_folder",
-]
 
 EXPERIMENTS = (
     "quadratic",
@@ -81,21 +66,14 @@ SUBJECTS: dict[Subject, str] = {
 }
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
-        "fewer gradient calls, seeds and problems than the other scales (a quarter of the paper's "
-        "calls for Figures 1 and 2), and 8x8 digits in place of MNIST: about three minutes for "
-        "everything on two cores. It shows that every part works; a result can change with longer "
-        "runs and more seeds."
+        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about three minutes on "
+        "two cores. Results can change with longer runs and more seeds."
     ),
     "standard": (
-        "the paper's gradient calls for Figures 1 to 3 and a fiftieth of them for Figure 4 "
-        "(MNIST); 10 seeds for Figure 2, 20 for Figure 3 and three for Figure 4; all problems: "
-        "several hours on two cores, most of them for Figure 4 and `no-learning-rate`."
+        "the paper's calls for Figures 1 to 3, a fiftieth of them for Figure 4 (MNIST): several "
+        "hours on two cores, most of them for Figure 4 and `no-learning-rate`."
     ),
-    "paper": (
-        "the paper's gradient calls for every figure, MNIST, 30 seeds for Figures 2 and 3 and "
-        "three for Figure 4, the longest runs for the theorems: several days on two cores, most "
-        "of them for Figure 4."
-    ),
+    "paper": "the paper's calls for every figure: several days, most of them for Figure 4.",
 }
 """What a scale means: budgets, data, seeds, time."""
 _COMPARE = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
@@ -160,41 +138,6 @@ class Claim:
             return f"between {self.expected[0]:.4g} and {self.expected[1]:.4g}"
         return f"{self.relation} {self.expected:.4g}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The claim, its subject and its result as plain data."""
-        return {**asdict(self), "subject": self.subject, "result": self.result}
-
-
-_Part = TypeVar("_Part")
-
-
-def if_complete(
-    measure: Callable[[Sequence[_Part]], float], parts: Iterable[_Part | None]
-) -> float | None:
-    """The number that some parts give together; None if one of them is missing.
-
-    Example:
-        >>> if_complete(max, [1.0, 2.0]), if_complete(max, [1.0, None])
-        (2.0, None)
-    """
-    parts = list(parts)
-    known = [part for part in parts if part is not None]
-    return measure(known) if len(known) == len(parts) else None
-
-
-Progress = Callable[[float], None]
-"""Called now and then with the part of a run that is done, between 0 and 1."""
-
-
-class ExperimentConfig(Protocol):
-    """A frozen dataclass of plain values that says all about one run."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def label(self) -> str:
-        """A few words that tell this run from the others of its experiment."""
-
 
 @dataclass(frozen=True)
 class Record:
@@ -220,7 +163,7 @@ class Record:
         return {name: self.column(name, **facts) for name in names}
 
 
-def read_record(run: RunFolder, config: ExperimentConfig) -> Record:
+def read_record(run: RunFolder, config: Any) -> Record:
     """Read a finished run.
 
     Raises:
@@ -231,45 +174,12 @@ def read_record(run: RunFolder, config: ExperimentConfig) -> Record:
     return Record(config, run.rows())
 
 
-class Experiment(Protocol):
-    """The contract of an experiment's module."""
-
-    TITLE: str
-    """One line: what is tried."""
-    WHERE: str
-    """Which part of the paper: "Figure 1", "Theorem 2", or "neada"."""
-    PAPER: str
-    """What the paper says about it, in two or three sentences."""
-    KNOWN: Mapping[str, str]
-    """What is known of claims that fail, by patterns of their ids; the first that fits counts.
-
-    A module without such claims has none.
-    """
-    Config: Any
-    """A frozen dataclass with a `label`; only plain values, so that it can be stored as JSON."""
-
-    def configs(self, scale: Scale, seeds: Seeds = None) -> list[Any]:
-        """The runs of a scale; `seeds` replaces the usual seeds where there is randomness.
-
-        A third argument `max_calls`, where there is one, replaces the scale's calls per run.
-        """
-
-    def run(self, config: Any, run: RunFolder, progress: Progress) -> None:
-        """Compute, and append rows to the run's metrics; the caller starts and finishes it."""
-
-    def claims(self, records: Sequence[Record]) -> list[Claim]:
-        """Check what the runs show; a claim whose runs are missing has `measured=None`."""
-
-    def figure(self, records: Sequence[Record]) -> "Figure | None":
-        """Draw what the runs show; None if they are too few for a figure."""
-
-
 def chosen_seeds(seeds: Seeds, usual: int) -> tuple[int, ...]:
     """Return the given seeds, or else the first ones."""
     return tuple(range(usual) if seeds is None else seeds)
 
 
-def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
+def run_folder(out: Path, name: str, config: Any) -> Path:
     """Where a run of an experiment lives: a readable label and a fingerprint of its config."""
     content = json.dumps(encode(asdict(config)), sort_keys=True)
     fingerprint = hashlib.sha256(content.encode()).hexdigest()[:8]
@@ -277,18 +187,15 @@ def run_folder(out: Path, name: str, config: ExperimentConfig) -> Path:
     return out / name / "runs" / f"{label}-{fingerprint}"
 
 
-def make(name: str) -> Experiment:
+def make(name: str) -> Any:
     """Return the module of an experiment.
 
     Raises:
         ValueError: There is no experiment of that name.
     """
     if name not in EXPERIMENTS:
-        nearest = difflib.get_close_matches(name, EXPERIMENTS, 1)
-        raise ValueError(
-            f"unknown experiment {name!r}: choose from {', '.join(nearest or EXPERIMENTS)}"
-        )
-    return cast(Experiment, importlib.import_module(f"reproduction.{name.replace('-', '_')}"))
+        raise ValueError(f"unknown experiment {name!r}: choose from {', '.join(EXPERIMENTS)}")
+    return importlib.import_module(f"reproduction.{name.replace('-', '_')}")
 
 
 def configs(
@@ -307,7 +214,7 @@ def configs(
     """
     experiment = make(name)
     if max_calls is None:
-        return experiment.configs(scale, seeds)
+        return list(experiment.configs(scale, seeds))
     if "max_calls" not in inspect.signature(experiment.configs).parameters:
         raise ValueError(f"max_calls does not apply to {name}")
-    return cast(Any, experiment).configs(scale, seeds, max_calls)  # type: ignore[no-any-return]
+    return list(experiment.configs(scale, seeds, max_calls))

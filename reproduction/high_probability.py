@@ -6,13 +6,13 @@ seeds as rows of one batch; once with Gaussian noise, which the theorem covers, 
 Student's t of 1.5 degrees, whose variance is infinite, as a control that the claim must reject.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada import plots
@@ -22,20 +22,7 @@ from neada.runs import RunFolder
 from neada.sets import Box
 from neada.steppers import NeAda
 from neada.stopping import InnerSteps
-from reproduction.experiment import (
-    Array,
-    Claim,
-    Progress,
-    Record,
-    Scale,
-    Seeds,
-    chosen_seeds,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds, chosen_seeds
 
 TITLE = "With high probability: the spread over seeds"
 WHERE = "Theorem 5"
@@ -47,7 +34,7 @@ PAPER = (
 
 Noise = Literal["gaussian", "student"]
 _OUTER: dict[Scale, int] = {"quick": 96, "standard": 192, "paper": 512}
-_BLOCK = 256
+_BLOCK, _DIMENSION = 256, 2
 _SEEDS: dict[Scale, int] = {"quick": 200, "standard": 1000, "paper": 4000}
 _WORDS: dict[Noise, str] = {"gaussian": "Gaussian noise", "student": "Student t noise, 1.5 degrees"}
 _DEGREES = 1.5
@@ -65,19 +52,11 @@ class Config:
         noise: "gaussian" or "student".
         num_outer: Outer steps T.
         seeds: Of the independent runs.
-        dimension: Coordinates of x and of y.
-        noise_std: Scale of every coordinate of the noise; for Gaussian noise its deviation.
-        lr: Learning rate of both players.
-        start: Every coordinate of x at the start; y starts at 0.
     """
 
     noise: Noise
     num_outer: int
     seeds: tuple[int, ...]
-    dimension: int = 2
-    noise_std: float = 1.0
-    lr: float = 1.0
-    start: float = 1.0
 
     @property
     def label(self) -> str:
@@ -91,21 +70,14 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     return [Config(noise, _OUTER[scale], chosen) for noise in _WORDS]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Play all seeds; every row of the metrics has the running averages after some outer steps."""
-    shape = (len(config.seeds), config.dimension)
-    x = torch.full(shape, config.start, dtype=torch.float64, requires_grad=True)
-    y = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    x = torch.ones(len(config.seeds), _DIMENSION, dtype=torch.float64, requires_grad=True)
+    y = torch.zeros_like(x, requires_grad=True)
+    averaged: dict[str, Any] = {"average": 1.0, "constraint": Box(-2.0, 2.0)}
     stepper = NeAda(
-        GeneralizedAdaGrad([x], config.lr, rowwise=True),
-        GeneralizedAdaGrad(
-            [y],
-            config.lr,
-            average=1.0,
-            maximize=True,
-            constraint=Box(-2.0, 2.0),
-            rowwise=True,
-        ),
+        GeneralizedAdaGrad([x], rowwise=True),
+        GeneralizedAdaGrad([y], maximize=True, rowwise=True, **averaged),
         InnerSteps(),
         inner=InnerOptions(keep="nothing"),
         rowwise=True,
@@ -131,100 +103,76 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         if t in kept:
             averages = {"grad_sq": (total_sq / t).tolist(), "y_error_sq": (error_sq / t).tolist()}
             run.append([{"outer_steps": t, **averages}])
-        progress((t / config.num_outer) ** 2)
 
 
 def _noise(config: Config) -> Iterator[Tensor]:
     """Noise in both gradients, from one stream per seed: (rows, 2, dimension)."""
     streams = [np.random.default_rng(seed) for seed in config.seeds]
-    size = (_BLOCK, 2, config.dimension)
+    size = (_BLOCK, 2, _DIMENSION)
     while True:
-        if config.noise == "gaussian":
-            blocks = [config.noise_std * stream.standard_normal(size) for stream in streams]
-        else:
-            blocks = [config.noise_std * stream.standard_t(_DEGREES, size) for stream in streams]
+        blocks = [
+            stream.standard_normal(size)
+            if config.noise == "gaussian"
+            else stream.standard_t(_DEGREES, size)
+            for stream in streams
+        ]
         yield from torch.from_numpy(np.stack(blocks, axis=1))
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """The tail over T and over delta, what the theorem presumes, and heavy tails as a control."""
-    found = {record.config.noise: record for record in records}
-    light, heavy = found.get("gaussian"), found.get("student")
+    light, heavy = sorted(records, key=lambda record: str(record.config.noise))
     return [
         _decay_claim("tail", "Gaussian noise, consistent with the theorem", light, "<="),
         _decay_claim("heavy-tails", "control, Student t noise", heavy, ">"),
-        _growth_claim(
-            "quantile-growth",
-            "the quantiles grow at most like log(1/delta)^2: exponent",
-            light,
-            _growth,
-        ),
-        _growth_claim(
-            "excess-growth",
-            "so does what they exceed the median by, which no constant hides: exponent of the "
-            "excess in log(1/delta) - log 2",
-            light,
-            _excess_growth,
-        ),
+        _growth_claim(light),
         Claim(
             "high-probability/premise",
             "the averaged inner AdaGrad has the error the theorem presumes, log(1/delta)/(t+1): "
             "the sum of squared y errors grows by this factor more over the last doubling of T "
             "than over the one before (a logarithm: 1)",
             WHERE,
-            None if light is None else _error_growth(light),
+            _error_growth(light),
             "<=",
             1.3,
-            seeds=_num_seeds(light),
+            seeds=len(light.config.seeds),
         ),
     ]
 
 
-def _decay_claim(
-    name: str, words: str, record: Record | None, relation: Literal["<=", ">"]
-) -> Claim:
+def _decay_claim(name: str, words: str, record: Record, relation: Literal["<=", ">"]) -> Claim:
     """A claim about the nearer end of the bootstrap interval of a slope over T."""
-    measured, note = None, ""
-    if record is not None:
-        low, high = np.quantile(_decay(_resampled_tails(record)), [0.025, 0.975])
-        measured = float(high if relation == "<=" else low)
-        note = f"interval from {low:.2f} to {high:.2f}"
+    low, high = np.quantile(_decay(_resampled_tails(record)), [0.025, 0.975])
     return Claim(
         f"high-probability/{name}",
         f"{words}: the mean squared gradient that 2 % of the runs exceed falls like T^-1/2 up to "
         f"logarithms: slope over T, {'upper' if relation == '<=' else 'lower'} end of its 95 % "
         "bootstrap interval (theory -1/2)",
         WHERE,
-        measured,
+        float(high if relation == "<=" else low),
         relation,
         _SLOWEST,
-        seeds=_num_seeds(record),
-        note=note,
+        seeds=len(record.config.seeds),
+        note=f"interval from {low:.2f} to {high:.2f}",
     )
 
 
-def _growth_claim(
-    name: str, sentence: str, record: Record | None, exponent: Callable[[Array], Array]
-) -> Claim:
+def _growth_claim(record: Record) -> Claim:
     """A claim about the upper end of the bootstrap interval of an exponent, for every T."""
-    highest, note = {}, ""
-    if record is not None:
-        for row in record.rows:
-            resampled = _resampled_quantiles(np.array(row["grad_sq"]))
-            highest[row["outer_steps"]] = float(np.quantile(exponent(resampled), 0.975))
-        measured = exponent(_quantiles(np.array(record.rows[-1]["grad_sq"]))[None])[0]
-        ends = ", ".join(f"{end:.2f}" for end in highest.values())
-        note = f"{measured:.2f} at the last T; upper ends {ends}"
+    averages = [np.array(row["grad_sq"]) for row in record.rows]
+    highest = [float(np.quantile(_growth(_resampled_quantiles(a)), 0.975)) for a in averages]
+    measured = _growth(_quantiles(averages[-1])[None])[0]
+    ends = ", ".join(f"{end:.2f}" for end in highest)
     return Claim(
-        f"high-probability/{name}",
-        f"Gaussian noise, consistent with the theorem: {sentence}, upper end of its 95 % "
-        "bootstrap interval, largest over T",
+        "high-probability/quantile-growth",
+        "Gaussian noise, consistent with the theorem: the quantiles grow at most like "
+        "log(1/delta)^2: exponent, upper end of its 95 % bootstrap interval, largest over T",
         WHERE,
-        max(highest.values(), default=None),
+        max(highest),
         "<=",
         2.0,
-        seeds=_num_seeds(record),
-        note=note,
+        seeds=len(record.config.seeds),
+        note=f"{measured:.2f} at the last T; upper ends {ends}",
     )
 
 
@@ -246,14 +194,6 @@ def _growth(quantiles: Array) -> Array:
     return slopes
 
 
-def _excess_growth(quantiles: Array) -> Array:
-    """Slope of the log excess over the median against log(log(1/delta) - log 2)."""
-    excess = np.maximum(quantiles[:, 1:] - quantiles[:, :1], 1e-12 * quantiles[:, :1])
-    beyond = np.log(-np.log(_DELTAS[1:]) - math.log(2.0))
-    slopes: Array = np.polyfit(beyond, np.log(excess).T, 1)[0]
-    return slopes
-
-
 def _resampled_tails(record: Record) -> Array:
     """The last quantile at every T in bootstrap samples of the seeds, shape (T, resamples)."""
     return np.stack([_resampled_quantiles(np.array(r["grad_sq"]))[:, -1] for r in record.rows])
@@ -272,54 +212,26 @@ def _error_growth(record: Record) -> float:
     return float((last - second) / (second - first))
 
 
-def _num_seeds(record: Record | None) -> int:
-    return 0 if record is None else len(record.config.seeds)
-
-
-def figure(records: Sequence[Record]) -> "Figure":
-    """Quantiles with bootstrap bands under both kinds of noise, and the excess of both."""
-    figure, axes = plots.new_figure(len(records) + 1, 3)
-    logs = -np.log(_DELTAS)
-    for number, (record, cell) in enumerate(zip(records, axes, strict=False)):
-        words, style = _WORDS[record.config.noise], plots.numbered_style(number)
-        for row, line in zip(record.rows, ((0, (1, 4)), ":", "--", "-"), strict=True):
-            averages = np.array(row["grad_sq"])
-            quantiles = _quantiles(averages)
-            band = np.quantile(_resampled_quantiles(averages), [0.025, 0.975], axis=0)
-            cell.plot(
-                logs,
-                quantiles,
-                linestyle=line,
-                color=style["color"],
-                label=f"T = {row['outer_steps']}",
-            )
-            cell.fill_between(logs, *band, color=style["color"], alpha=0.2, lw=0)
-        allowed = quantiles[0] * (logs / logs[0]) ** 2
-        cell.plot(logs, allowed, "-.", color="0.35", lw=1.0, label="log(1/delta)²")
-        plots.label_axes(cell, words, "log(1/delta)", "mean |grad_x f|²")
-        cell.set_yscale("log")
-        tails = np.quantile(_resampled_tails(record), [0.025, 0.5, 0.975], axis=1)
-        steps = record.column("outer_steps")
-        axes[-1].plot(steps, tails[1], **style, markersize=4, label=words)
-        axes[-1].fill_between(steps, tails[0], tails[2], color=style["color"], alpha=0.2, lw=0)
-        if record.config.noise == "gaussian":
-            law = 0.8 * tails[1, -1] * (steps / steps[-1]) ** -0.5
-            axes[-1].plot(steps, law, ":", color="0.35", label="T$^{-1/2}$")
-    plots.label_axes(
-        axes[-1], "the tail falls with T unless it is heavy", "T", "exceeded by 2 % of the runs"
-    )
-    axes[-1].set(xscale="log", yscale="log")
-    if records:
-        axes[-1].set_xticks(steps, [f"{step:g}" for step in steps])
-    axes[-1].tick_params(axis="x", which="minor", labelbottom=False, length=0)
-    for cell in axes:
-        cell.grid(alpha=0.25)
-        cell.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+def figure(records: Sequence[Record]) -> Figure:
+    """The tail over T and the quantiles at the last T over delta, under both kinds of noise."""
+    figure, (left, right) = plots.new_figure(2, 2, (4.6, 3.1))
+    for number, record in enumerate(records):
+        style = plots.numbered_style(number) | {"label": _WORDS[record.config.noise]}
+        for cell, places, resampled in (
+            (left, record.column("outer_steps"), _resampled_tails(record).T),
+            (right, -np.log(_DELTAS), _resampled_quantiles(np.array(record.rows[-1]["grad_sq"]))),
+        ):
+            low, middle, high = np.quantile(resampled, [0.025, 0.5, 0.975], axis=0)
+            cell.plot(places, middle, **style, markersize=4)
+            cell.fill_between(places, low, high, color=style["color"], alpha=0.2, lw=0)
+            cell.set(xscale="log", yscale="log")
+    title = "the tail falls with T unless it is heavy"
+    plots.label_axes(left, title, "T", "exceeded by 2 % of the runs")
+    plots.label_axes(right, "quantiles at the last T", "log(1/delta)", "mean |grad_x f|²")
+    plots.shared_legend(figure, [left, right])
     plots.add_note(
         figure,
         f"lines: the quantile that a share delta of {len(records[0].config.seeds)} runs exceeds; "
-        "bands: 95 % bootstrap intervals of it; T: outer steps; the laws are drawn at a free height"
-        if records
-        else "",
+        "bands: 95 % bootstrap intervals of it; T: outer steps",
     )
     return figure

@@ -8,23 +8,19 @@ twice: with all seeds at the paper's start, and with a random start for every se
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada import problems
 from neada.runs import RunFolder
 from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Claim, Record, Scale, Seeds, chosen_seeds
 from reproduction.play import METHODS, Rows, curves, end_level, play, write_curves
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "McCormick's function with noise"
 WHERE = "Figure 2"
@@ -56,11 +52,8 @@ _STOPPING = GradientMapping() | InnerSteps(lambda t: t)
 _COMPARED = ("Adam", "AMSGrad", "GDA", "NeAda-Adam", "NeAda-AMSGrad", "NeAda-AdaGrad")
 """The methods about which the paper says whether they converge."""
 _CONVERGED = 0.2
+_LIMIT = np.array([_CONVERGED, _CONVERGED])
 """Largest |grad_x| in the last tenth of the calls; it is about 3 at the start."""
-
-_TOP = 100.0
-"""The figure ends here: what runs away is far beyond it soon."""
-
 
 Start = Literal["paper", "random"]
 _STARTS: dict[Start, str] = {"paper": "the paper's start", "random": "random starts"}
@@ -119,7 +112,7 @@ def _start(kind: Start, seed: int) -> Tensor:
     return torch.randn(4, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run all ratios, starts and seeds, one row each."""
     cells = [(ratio, calls, kind) for ratio, calls in config.max_calls for kind in config.starts]
     num_seeds = len(config.seeds)
@@ -136,7 +129,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         eps=_EPS,
     )
     method, fun = METHODS[config.method], problems.make("mccormick").fun
-    calls, norms = play(method, fun, rows, _noise(config, len(cells)), progress)
+    calls, norms = play(method, fun, rows, _noise(config, len(cells)))
     for number, (ratio, max_calls, kind) in enumerate(cells):
         mine = slice(number * num_seeds, (number + 1) * num_seeds)
         facts = {"ratio": ratio, "start": kind}
@@ -155,18 +148,12 @@ def _noise(config: Config, num_cells: int) -> Callable[[Tensor], Tensor]:
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who converges at which ratio, as a share of the seeds."""
-    by_label = {r.config.label: r for r in records}
     return [
-        *(
-            _claim(by_label.get(method), start, method, ratio)
-            for start in _STARTS
-            for ratio, _ in _MAX_CALLS
-            for method in _COMPARED
-        ),
-        *(
-            _claim(by_label.get(f"{method} longer {ratio:g}"), "random", method, ratio, times)
-            for method, ratio, times in _LONGER
-        ),
+        _claim(record, start, ratio)
+        for record in records
+        if record.config.method in _COMPARED
+        for start in record.config.starts
+        for ratio, _ in record.config.max_calls
     ]
 
 
@@ -177,19 +164,16 @@ def _converges(method: str, ratio: float) -> bool:
     return method == "GDA" and ratio == 0.03
 
 
-def _claim(record: Record | None, start: Start, name: str, ratio: float, times: int = 1) -> Claim:
+def _claim(record: Record, start: Start, ratio: float) -> Claim:
+    name, budget = record.config.method, dict(_MAX_CALLS)[ratio]
     converges = _converges(name, ratio)
-    levels = None if record is None else end_level(record, ratio, start=start)
-    share = None if levels is None else float((levels <= _CONVERGED).mean())
-    full = record is None or dict(record.config.max_calls)[ratio] >= dict(_MAX_CALLS)[ratio]
+    levels = end_level(record, ratio, start=start)
+    share = float((levels <= _CONVERGED).mean())
+    limit = 0.9 if converges else 0.1
+    times = dict(record.config.max_calls)[ratio] / budget
     # With fewer calls than the figure's, only convergence and divergence are evidence.
-    undecided = (
-        levels is not None
-        and not full
-        and bool(np.isfinite(levels).any())
-        and (levels <= _CONVERGED).mean() < (0.9 if converges else 0.1)
-    )
-    longer = f" with {times} times the figure's calls" if times > 1 else ""
+    undecided = times < 1.0 and bool(np.isfinite(levels).any()) and share < limit
+    longer = f" with {times:g} times the figure's calls" if record.config.is_longer else ""
     panel = "abc"[[r for r, _ in _MAX_CALLS].index(ratio)]
     return Claim(
         f"mccormick/{'longer' if longer else start}/{name.lower()}-{ratio:g}",
@@ -199,32 +183,30 @@ def _claim(record: Record | None, start: Start, name: str, ratio: float, times: 
         f"Figure 2({panel})",
         share,
         ">=" if converges else "<=",
-        0.9 if converges else 0.1,
-        seeds=0 if levels is None else len(levels),
-        note="" if levels is None else f"median level {np.median(levels):.1e}",
+        limit,
+        seeds=len(levels),
+        note=f"median level {np.median(levels):.1e}",
         untested="fewer calls than in the figure" if undecided else "",
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure":
-    """One panel per ratio: curves from the paper's start, then where every random start ended."""
-    records = [record for record in records if not record.config.is_longer]
+def figure(records: Sequence[Record]) -> Figure:
+    """Per ratio: curves from the paper's start, and where the random starts end."""
+    drawn = [record for record in records if not record.config.is_longer]
     panels = [
         figures.Panel(
             f"ratio {ratio:g}, {_STARTS['paper']}",
-            [figures.Curve(r.config.method, *curves(r, ratio, start="paper")) for r in records],
+            [figures.Curve(r.config.method, *curves(r, ratio, start="paper")) for r in drawn],
         )
         for ratio, _ in _MAX_CALLS
     ]
-    # The bands of random starts would all lie over each other.
     panels += [
         figures.Panel(
             f"ratio {ratio:g}, {_STARTS['random']}",
-            [_dots(place, r, ratio) for place, r in enumerate(records)],
-            levels=[(f"converged: at most {_CONVERGED:g}", _CONVERGED)],
-            x_label="",
-            y_label="" if number else "|grad_x f| at the end",
-            x_ticks=[(place, r.config.label) for place, r in enumerate(records)],
+            [_ends(record, ratio) for record in drawn],
+            guides=[("converged", np.array([1.0, len(drawn[0].config.seeds)]), _LIMIT)],
+            x_label="random start, the best first",
+            y_label="" if number else "largest |grad_x f| at the end",
         )
         for number, (ratio, _) in enumerate(_MAX_CALLS)
     ]
@@ -232,17 +214,12 @@ def figure(records: Sequence[Record]) -> "Figure":
         panels,
         num_columns=3,
         y_label="|grad_x f|, noiseless",
-        legend_columns=5,
-        largest=_TOP,
-        same_y=True,
-        note="a dot: one random start, the largest norm in the last tenth of its calls (at "
-        f"{_TOP:g} if it is larger); ratio = lr_y / lr_x",
+        largest=100.0,
+        note="ratio = lr_y / lr_x; below: the last tenth of the calls, dotted: converged",
     )
 
 
-def _dots(place: int, record: Record, ratio: float) -> figures.Curve:
-    """The levels at the end, side by side."""
-    levels = end_level(record, ratio, start="random")
-    label = record.config.label
-    style = figures.method_style(label) | {"linestyle": "none"}
-    return figures.Curve(label, place + np.linspace(-0.3, 0.3, len(levels)), levels, style)
+def _ends(record: Record, ratio: float) -> figures.Curve:
+    """The levels at the end, sorted."""
+    levels = np.sort(end_level(record, ratio, start="random"))
+    return figures.Curve(record.config.method, np.arange(1.0, len(levels) + 1.0), levels)

@@ -7,35 +7,29 @@ usual lr_y of a method: TiAda has other usual rates than Adam and is compared at
 Two more runs with the default adversary move the model by `DoG` and `DoWG`, which have no learning
 rate either; as in all other runs the last iterate is measured, not an average.
 
-Every seed has its own split of the data, its own initialization and its own order of batches. A
-claim is about the end of a one-sided 95 % interval of Student's t, over numbers paired by seed;
-with one seed there is none, and it is about the number itself.
+Every seed has its own split of the data, its own initialization and its own order of batches. The
+result of a claim follows from the 95 % interval of Student's t, over numbers paired by seed.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from neada.runs import RunFolder
 from neada.training import TrainConfig
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds, chosen_seeds
 from reproduction.robust_training import (
-    Runs,
+    about_mean,
     by_seed,
-    divergences,
     last,
+    of_all,
     sample_note,
     train_into,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Robust training over learning rates: who needs which"
 WHERE = "neada"
@@ -49,10 +43,6 @@ KNOWN = {
         "DoG and DoWG begin with tiny steps, and these runs are too short for the steps to grow. "
         "The last iterate is measured; an average of iterates, for which there are guarantees, is "
         "not tried."
-    ),
-    "no-learning-rate/*": (
-        "A difference of a few points is within the noise of a small test set (a standard error of "
-        "about two points per run) unless several seeds agree on it."
     ),
 }
 
@@ -84,8 +74,6 @@ _RATES: dict[Name, tuple[tuple[float, ...], tuple[float, ...]]] = {
 _EPS = 0.1
 _MARGIN = 3.0
 """So many percentage points less are not called worse."""
-_T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
-"""The 95 % quantile of Student's t with 1, 2, ... degrees; the last one serves for more."""
 # Gradient calls, seeds, and which lr_x and lr_y of the grid.
 _SCALES: dict[Scale, tuple[int, int, slice, slice]] = {
     "quick": (80, 1, slice(1, 3), slice(1, 2)),
@@ -137,7 +125,7 @@ def configs(scale: Scale, seeds: Seeds = None, max_calls: int | None = None) -> 
     return [Config(*cell, seed, calls) for seed in chosen_seeds(seeds, num_seeds) for cell in cells]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Train, and attack at the end."""
     asked = TrainConfig(
         device="cpu",
@@ -157,56 +145,68 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         seed=config.seed,
         **_OPTIONS[config.name],
     )
-    train_into(asked, run, progress, resumable=False)
+    train_into(asked, run, resumable=False)
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Whether lr_y can go, by level and by spread over lr_x, and whether lr_x can."""
-    grid = _Grid(records)
-    return [
-        *(_not_worse(grid, name, at) for name in _OTHERS for at in grid.places),
-        *(_not_wider(grid, name) for name in _OTHERS),
-        *(_as_good_as_the_best(grid, name) for name in _FREE),
-    ]
+    places = _places(records)
+    levels = {name: np.array([_level(records, name, at) for at in places]) for name in _RATES}
+    ours = levels[_DEFAULT]
+    best = ours[np.argmax(ours.mean(axis=1))]
+    found = []
+    for name, words in _OTHERS.items():
+        for at, own, theirs in zip(places, ours, levels[name], strict=True):
+            lr_x, there = _ADAM_X[at], _RATES[name][0][at]
+            beside = "" if there == lr_x else f" (there {there:g})"
+            found.append(
+                _lead(
+                    f"not-worse-{name}-{lr_x:g}",
+                    f"with lr_x = {lr_x:g}{beside} the default, which has no lr_y, is not worse by "
+                    f"more than {_MARGIN:g} points than {words} in the mean over its lr_y: its "
+                    f"lead under FGSM of {_EPS:g} in percentage points",
+                    own,
+                    theirs,
+                    -_MARGIN,
+                )
+            )
+        found.append(
+            _lead(
+                f"not-wider-{name}",
+                "the accuracy of the default, from its best to its worst lr_x, does not spread "
+                f"wider than that of {words} in the mean over lr_y: how much narrower it is, in "
+                "percentage points",
+                np.ptp(levels[name], axis=0),
+                np.ptp(ours, axis=0),
+                0.0,
+            )
+        )
+    for name, words in _FREE.items():
+        found.append(
+            _lead(
+                f"lr-x-can-go-{name}",
+                f"lr_x can go too: {words} instead of Adam, with the default adversary, is not "
+                f"worse by more than {_MARGIN:g} points than Adam with its best lr_x: its lead in "
+                "percentage points",
+                of_all(by_seed(records, name=name), _accuracy),
+                best,
+                -_MARGIN,
+            )
+        )
+    return found
 
 
-class _Grid:
-    """Accuracies in percent by method, place of lr_x and seed; the mean over lr_y where it has one.
+def _places(records: Sequence[Record]) -> list[int]:
+    """Where in the grid of lr_x there are runs of the default."""
+    return [at for at, lr in enumerate(_ADAM_X) if by_seed(records, name=_DEFAULT, lr_x=lr)]
 
-    Args:
-        records: The runs there are.
-    """
 
-    def __init__(self, records: Sequence[Record]) -> None:
-        self._records = records
-        here = [at for at, lr_x in enumerate(_ADAM_X) if self.runs(_DEFAULT, lr_x)]
-        self.places = here or list(range(len(_ADAM_X)))
-        """Where in the grid of lr_x there are runs of the default; everywhere if there are none."""
-
-    def runs(self, name: Name, lr_x: float | None, lr_y: float | None = None) -> Runs:
-        """The runs of a cell, by seed."""
-        return by_seed(self._records, name=name, lr_x=lr_x, lr_y=lr_y)
-
-    def cells(self, name: Name, at: int) -> list[Runs]:
-        """The runs of a method at a place of lr_x: for every lr_y that was tried."""
-        rates_x, rates_y = _RATES[name]
-        found = (self.runs(name, rates_x[at], lr_y) for lr_y in rates_y or (None,))
-        return [runs for runs in found if runs]
-
-    def at(self, name: Name, at: int) -> dict[int, float]:
-        """The accuracy of a method at a place of lr_x, for every seed that all its lr_y have."""
-        cells = self.cells(name, at)
-        seeds = [seed for seed in cells[0] if all(seed in c for c in cells)] if cells else []
-        return {seed: float(np.mean([_accuracy(c[seed]) for c in cells])) for seed in seeds}
-
-    def spreads(self, name: Name) -> dict[int, float]:
-        """The largest minus the smallest accuracy over lr_x, for every seed that has all."""
-        levels = [self.at(name, at) for at in self.places]
-        return {
-            seed: max(level[seed] for level in levels) - min(level[seed] for level in levels)
-            for seed in levels[0]
-            if all(seed in level for level in levels)
-        }
+def _level(records: Sequence[Record], name: Name, at: int) -> Array:
+    """The accuracy of a method at a place of lr_x by seed: the mean over lr_y where it has one."""
+    rates_x, rates_y = _RATES[name]
+    cells = [by_seed(records, name=name, lr_x=rates_x[at], lr_y=lr) for lr in rates_y or (None,)]
+    level: Array = np.mean([of_all(runs, _accuracy) for runs in cells if runs], axis=0)
+    return level
 
 
 def _accuracy(record: Record) -> float:
@@ -214,161 +214,45 @@ def _accuracy(record: Record) -> float:
     return 100.0 * last(record, f"test_{_EPS:g}")
 
 
-def _not_worse(grid: _Grid, name: Name, at: int) -> Claim:
-    ours, theirs = grid.at(_DEFAULT, at), grid.at(name, at)
-    lr_x = _ADAM_X[at]
-    own = _RATES[name][0][at]
-    beside = f" (there {own:g})" if own != lr_x else ""
-    return _least(
-        f"not-worse-{name}-{lr_x:g}",
-        f"with lr_x = {lr_x:g}{beside} the default, which has no lr_y, is not worse by more than "
-        f"{_MARGIN:g} points than {_OTHERS[name]} in the mean over its lr_y: its lead under FGSM "
-        f"of {_EPS:g} in percentage points",
-        ours,
-        theirs,
-        -_MARGIN,
-        " %",
-        divergences(*grid.cells(_DEFAULT, at), *grid.cells(name, at)),
-    )
+def _lead(id: str, sentence: str, ours: Array, theirs: Array, expected: float) -> Claim:
+    """The claim that ours minus theirs, paired by seed, is at least so much in the mean."""
+    note = f"{ours.mean():.1f} against {theirs.mean():.1f}"
+    leads = np.round(ours - theirs, 9)
+    return about_mean(f"no-learning-rate/{id}", sentence, WHERE, leads, ">=", expected, note)
 
 
-def _not_wider(grid: _Grid, name: Name) -> Claim:
-    return _least(
-        f"not-wider-{name}",
-        "the accuracy of the default, from its best to its worst lr_x, does not spread wider than "
-        f"that of {_OTHERS[name]} in the mean over lr_y: how much narrower it is, in percentage "
-        "points",
-        grid.spreads(name),
-        grid.spreads(_DEFAULT),
-        0.0,
-        " points",
-    )
-
-
-def _as_good_as_the_best(grid: _Grid, name: Name) -> Claim:
-    ours = grid.runs(name, None)
-    levels = [grid.at(_DEFAULT, at) for at in grid.places]
-    best = max(levels, key=lambda level: np.mean([*level.values()]) if level else -math.inf)
-    return _least(
-        f"lr-x-can-go-{name}",
-        f"lr_x can go too: {_FREE[name]} instead of Adam, with the default adversary, is not worse "
-        f"by more than {_MARGIN:g} points than Adam with its best lr_x: its lead in percentage "
-        "points",
-        {seed: _accuracy(record) for seed, record in ours.items()},
-        best,
-        -_MARGIN,
-        " %",
-        divergences(ours),
-    )
-
-
-def _least(
-    id: str,
-    sentence: str,
-    ours: dict[int, float],
-    theirs: dict[int, float],
-    expected: float,
-    unit: str,
-    note: str = "",
-) -> Claim:
-    """The claim that ours minus theirs is at least so much, by the lower end of its interval."""
-    both = [seed for seed in ours if seed in theirs]
-    first, second = (np.array([of[seed] for seed in both]) for of in (ours, theirs))
-    leads = first - second
-    means = f"{first.mean():.1f}{unit} against {second.mean():.1f}{unit}" if both else ""
-    if len(both) > 1:
-        sentence += ", lower end of its one-sided 95 % interval over seeds"
-        means += f", {leads.mean():+.1f} in the mean, from {leads.min():+.1f} to {leads.max():+.1f}"
-    elif both:
-        means += "; one seed, so no interval"
-    return Claim(
-        *(f"no-learning-rate/{id}", sentence, WHERE, _lower_end(leads), ">=", expected),
-        seeds=len(both),
-        note=means + (note if both else ""),
-    )
-
-
-def _lower_end(values: Array) -> float | None:
-    """Of the one-sided 95 % interval of the mean; one value is itself, and none is None."""
-    count = len(values)
-    if count < 2:
-        return float(values[0]) if count else None
-    quantile = _T_95[min(count - 1, len(_T_95)) - 1]
-    # Differences of shares without the rounding that would make a tie a loss.
-    return round(float(values.mean() - quantile * values.std(ddof=1) / math.sqrt(count)), 9)
-
-
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure | None:
     """A panel per method, a line per lr_y, and the default in each of them."""
-    grid = _Grid(records)
-    panels = [
-        figures.Panel(title, [*_lines(grid, name), *_beside(grid, name)])
-        for name, title in _OTHERS.items()
-    ]
-    panels.append(figures.Panel("default adversary", [*_beside(grid, _DEFAULT), *_levels(grid)]))
+    if len(_places(records)) < len(_ADAM_X):  # too few points for a curve
+        return None
+    panels = []
+    for name, words in _OTHERS.items():
+        rates_x, rates_y = _RATES[name]
+        lines = {
+            f"{words}, lr_y = {lr_y:g}": [
+                by_seed(records, name=name, lr_x=lr_x, lr_y=lr_y) for lr_x in rates_x
+            ]
+            for lr_y in rates_y
+        }
+        # At the places of the method's rates.
+        lines["default, no lr_y"] = [by_seed(records, name=_DEFAULT, lr_x=lr) for lr in _ADAM_X]
+        curves = []
+        for label, line in lines.items():
+            values = np.array([of_all(runs, _accuracy) for runs in line])
+            curves.append(figures.Curve(label, np.array(rates_x), values))
+        panels.append(figures.Panel(words, curves, y_scale="linear"))
     drawn = figures.curves_figure(
-        [panel for panel in panels if panel.curves],
-        num_columns=4,
+        panels,
+        num_columns=3,
         x_label="lr_x",
         x_scale="log",
         y_label=f"accuracy under FGSM of {_EPS:g} (%)",
-        y_scale="linear",
         legend_columns=1,
         legends="own",
         panel_size=(2.6, 3.8),
-        note="; ".join(
-            [
-                sample_note(records, "images, at the end of the training"),
-                "beside TiAda the default is at the same multiples of its usual lr_x",
-            ]
-        ),
+        note=f"{sample_note(records, 'images of the digits, at the end of the training')}; "
+        "beside TiAda the default is at the same multiples of its usual lr_x",
     )
     for axes in drawn.axes:
         axes.set_ylim(-3.0, 100.0)
     return drawn
-
-
-def _lines(grid: _Grid, name: Name) -> list[figures.Curve]:
-    rates_x, rates_y = _RATES[name]
-    return [
-        curve
-        for number, lr_y in enumerate(rates_y)
-        for curve in _curve(
-            f"lr_y = {lr_y:g}",
-            [(lr_x, grid.runs(name, lr_x, lr_y)) for lr_x in rates_x],
-            figures.method_style(_OTHERS[name], number),
-        )
-    ]
-
-
-def _beside(grid: _Grid, name: Name) -> list[figures.Curve]:
-    """The default at the places of another method's rates."""
-    places = zip(_RATES[name][0], _ADAM_X, strict=True)
-    cells = [(lr_x, grid.runs(_DEFAULT, own)) for lr_x, own in places]
-    return _curve("default, no lr_y", cells, figures.method_style(_DEFAULT))
-
-
-def _levels(grid: _Grid) -> list[figures.Curve]:
-    """The optimizers of the model that have no learning rate, as horizontal lines."""
-    ends = (_ADAM_X[grid.places[0]], _ADAM_X[grid.places[-1]])
-    return [
-        curve
-        for name, title in _FREE.items()
-        for curve in _curve(
-            f"x by {title}, no lr_x",
-            [(end, grid.runs(name, None)) for end in ends],
-            figures.method_style(title) | {"marker": ""},
-        )
-    ]
-
-
-def _curve(
-    label: str, cells: Sequence[tuple[float, Runs]], style: dict[str, Any]
-) -> list[figures.Curve]:
-    """Accuracies over learning rates, a column per seed that all have; nothing without runs."""
-    cells = [(rate, runs) for rate, runs in cells if runs]
-    seeds = [seed for seed in cells[0][1] if all(seed in r for _, r in cells)] if cells else []
-    if not seeds:
-        return []
-    values = np.array([[_accuracy(runs[seed]) for seed in seeds] for _, runs in cells])
-    return [figures.Curve(label, np.array([rate for rate, _ in cells]), values, style)]

@@ -18,19 +18,7 @@ from neada.optim import PlayerOptimizer
 from neada.runs import RunFolder
 from neada.steppers import NeAda, Simultaneous, Stepper
 from neada.stopping import StoppingRule
-from reproduction.experiment import Array, Progress, Record
-
-__all__ = [
-    "FAMILIES",
-    "METHODS",
-    "Family",
-    "Rows",
-    "TorchRows",
-    "curves",
-    "end_level",
-    "play",
-    "write_curves",
-]
+from reproduction.experiment import Array, Record
 
 Family = Literal["adam", "amsgrad", "adagrad", "gda"]
 FAMILIES: dict[Family, str] = {
@@ -160,7 +148,6 @@ def play(
     fun: Callable[[Tensor, Tensor], Tensor],
     rows: Rows,
     noise: Callable[[Tensor], Tensor] | None = None,
-    progress: Progress = lambda part: None,
 ) -> tuple[Array, Array]:
     """Run all rows until each has used its calls or has diverged.
 
@@ -170,7 +157,6 @@ def play(
         rows: The runs.
         noise: A function of the calls that each row has made; returns what is added to the
             gradients of x and y, side by side.
-        progress: Called with the part that is done.
 
     Returns:
         Two arrays of shape (steps, rows): the calls of each row after every outer step, and the
@@ -199,8 +185,6 @@ def play(
         if not finished.equal(done):
             done = finished
             stepper.freeze(done)
-        if len(calls) % 100 == 0:
-            progress(float((stepper.row_calls / rows.max_calls).clamp(max=1.0).mean()))
     return torch.stack(calls).double().numpy(), torch.stack(norms).numpy()
 
 

@@ -1,28 +1,23 @@
 """Figure 1: the quadratic on which methods without nesting need the right ratio of learning rates.
 
-f(x, y) = -y^2/2 + L x y - L^2 x^2/2 with L = 2, the optimizers with torch's defaults. Nested
-methods are run with two stopping rules: that of the authors' scripts and that of the paper's text,
-both evaluated at the current y.
+f(x, y) = -y^2/2 + L x y - L^2 x^2/2 with L = 2, the optimizers with torch's defaults. The nested
+methods have the constants of the stopping rule in the authors' scripts, evaluated at the current y:
+a squared y gradient of at most 1/(t+1), or t/10 steps.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from neada import problems
 from neada.runs import RunFolder
 from neada.stopping import GradientMapping, InnerSteps
 from reproduction import figures
-from reproduction.experiment import Claim, Progress, Record, Scale, Seeds, if_complete
-from reproduction.play import FAMILIES, METHODS, Rows, curves, end_level, play, write_curves
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
+from reproduction.experiment import Claim, Record, Scale, Seeds
+from reproduction.play import FAMILIES, METHODS, Family, Rows, curves, end_level, play, write_curves
 
 TITLE = "A quadratic: who needs the right ratio of learning rates"
 WHERE = "Figure 1, Lemma 1"
@@ -32,16 +27,7 @@ PAPER = (
     "to a stationary point at every ratio."
 )
 
-Rule = Literal["none", "scripts", "text"]
-_RULES: dict[Rule, str] = {
-    "scripts": "squared y gradient at most 1/(t+1), or t/10 steps, as in the authors' scripts",
-    "text": "y gradient at most 1/(t+1), or t+1 steps, as in the paper's text",
-}
-_STOPPING = {
-    "none": None,
-    "scripts": GradientMapping() | InnerSteps(lambda t: 0.1 * t),
-    "text": GradientMapping(power=2.0) | InnerSteps(),
-}
+_STOPPING = GradientMapping() | InnerSteps(lambda t: 0.1 * t)
 _MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
 _X0, _Y0, _L = 1.0, 0.01, 2.0
 _START = abs(_L * (_Y0 - _L * _X0))
@@ -53,39 +39,30 @@ class Config:
 
     Attributes:
         method: Its name in `reproduction.play.METHODS`.
-        rule: The stopping rule; "none" for methods without an inner loop.
         max_calls: The ratios lr_y / lr_x, each with its gradient calls.
         lr_y: The learning rate of y.
         num_points: Points kept of each curve.
     """
 
     method: str
-    rule: Rule
     max_calls: tuple[tuple[float, int], ...] = _MAX_CALLS
     lr_y: float = 0.2
     num_points: int = 400
 
     @property
     def label(self) -> str:
-        """The method, and its stopping rule where it has one."""
-        return self.method if self.rule == "none" else f"{self.method} {self.rule}"
+        """The method."""
+        return self.method
 
 
 def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
-    """Eight methods, the nested four with both stopping rules; fewer calls at scale quick."""
+    """Eight methods; fewer calls at scale quick."""
     most = 2000 if scale == "quick" else max(calls for _, calls in _MAX_CALLS)
     max_calls = tuple((ratio, min(calls, most)) for ratio, calls in _MAX_CALLS)
-    return [
-        *(Config(method, "none", max_calls) for method in FAMILIES.values()),
-        *(
-            Config(f"NeAda-{method}", rule, max_calls)
-            for method in FAMILIES.values()
-            for rule in _RULES
-        ),
-    ]
+    return [Config(method, max_calls) for method in METHODS]
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run all ratios, one row each."""
     ratios = torch.tensor([ratio for ratio, _ in config.max_calls], dtype=torch.float64)
     lr_y = torch.full_like(ratios, config.lr_y)
@@ -95,10 +72,10 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         lr_x=lr_y / ratios,
         lr_y=lr_y,
         max_calls=torch.tensor([calls for _, calls in config.max_calls]),
-        stopping=_STOPPING[config.rule],
+        stopping=_STOPPING,
     )
     fun = problems.make("quadratic").fun
-    calls, norms = play(METHODS[config.method], fun, rows, progress=progress)
+    calls, norms = play(METHODS[config.method], fun, rows)
     for row, (ratio, max_calls) in enumerate(config.max_calls):
         mine = slice(row, row + 1)
         facts = {"ratio": ratio}
@@ -107,120 +84,91 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
 
 def claims(records: Sequence[Record]) -> list[Claim]:
     """Who diverges, who stays where it was, who converges; and that nesting always helps."""
-    found = _Measured({(r.config.method, r.config.rule): r for r in records})
-    nested = [claim for rule, words in _RULES.items() for claim in found.nested(rule, words)]
-    return [*found.not_nested(), *nested]
+    found = {r.config.method: r for r in records}
+    adaptive = ("Adam", "AMSGrad", "AdaGrad")
+
+    def level(method: str, ratio: float) -> float:
+        return float(end_level(found[method], ratio)[0]) / _START
+
+    def growth(method: str, ratio: float) -> float:
+        return float(curves(found[method], ratio)[1][-1, 0]) / _START
+
+    def change(method: str, ratio: float) -> float:
+        return float(np.abs(curves(found[method], ratio)[1] / _START - 1.0).max())
+
+    def nested(family: Family) -> Claim:
+        name = f"NeAda-{FAMILIES[family]}"
+        levels = {ratio: level(name, ratio) for ratio, _ in _MAX_CALLS}
+        return Claim(
+            f"quadratic/scripts/neada-{family}",
+            f"{name} trends to a stationary point for every r: largest end / start over r",
+            "Figure 1",
+            max(levels.values()),
+            "<",
+            0.1,
+            note=", ".join(f"r={ratio:g}: {end:.1e}" for ratio, end in levels.items()),
+        )
+
+    return [
+        Claim(
+            "quadratic/adaptive-diverge",
+            "Adam, AMSGrad and AdaGrad diverge at r = 1: smallest growth of |grad_x|",
+            "Figure 1(a)",
+            min(growth(method, 1.0) for method in adaptive),
+            ">",
+            2.0,
+        ),
+        Claim(
+            "quadratic/adaptive-constant",
+            "at r = L = 2 they stay where they began: largest relative change (torch's eps "
+            "breaks the exact symmetry; `lemma` has the rules without it)",
+            "Figure 1(b), Lemma 1",
+            max(change(method, 2.0) for method in adaptive),
+            "<=",
+            1e-5,
+        ),
+        Claim(
+            "quadratic/gda-diverges",
+            "GDA diverges at r = 1 and 2: smallest growth of |grad_x|",
+            "Figure 1(a, b)",
+            min(growth("GDA", ratio) for ratio in (1.0, 2.0)),
+            ">",
+            1e6,
+        ),
+        Claim(
+            "quadratic/gda-constant",
+            "GDA stays where it began at r = L^2 = 4: relative change",
+            "Figure 1(c), Lemma 1",
+            change("GDA", 4.0),
+            "<=",
+            1e-9,
+        ),
+        Claim(
+            "quadratic/adaptive-converge",
+            "the adaptive methods converge for r = 4 and 8: largest end / start",
+            "Figure 1(c, d)",
+            max(level(method, ratio) for method in adaptive for ratio in (4.0, 8.0)),
+            "<",
+            1e-2,
+        ),
+        Claim(
+            "quadratic/gda-converges",
+            "GDA converges at r = 8: end / start",
+            "Figure 1(d)",
+            level("GDA", 8.0),
+            "<",
+            1e-6,
+        ),
+        *map(nested, FAMILIES),
+    ]
 
 
-@dataclass(frozen=True)
-class _Measured:
-    records: dict[tuple[str, Rule], Record]
-
-    def not_nested(self) -> list[Claim]:
-        adaptive = ("Adam", "AMSGrad", "AdaGrad")
-        return [
-            Claim(
-                "quadratic/adaptive-diverge",
-                "Adam, AMSGrad and AdaGrad diverge at r = 1: smallest growth of |grad_x|",
-                "Figure 1(a)",
-                if_complete(min, [self._growth(f, "none", 1.0) for f in adaptive]),
-                ">",
-                2.0,
-            ),
-            Claim(
-                "quadratic/adaptive-constant",
-                "at r = L = 2 they stay where they began: largest relative change (torch's eps "
-                "breaks the exact symmetry; `lemma` has the rules without it)",
-                "Figure 1(b), Lemma 1",
-                if_complete(max, [self._change(f, 2.0) for f in adaptive]),
-                "<=",
-                1e-5,
-            ),
-            Claim(
-                "quadratic/gda-diverges",
-                "GDA diverges at r = 1 and 2: smallest growth of |grad_x|",
-                "Figure 1(a, b)",
-                if_complete(min, [self._growth("GDA", "none", r) for r in (1.0, 2.0)]),
-                ">",
-                1e6,
-            ),
-            Claim(
-                "quadratic/gda-constant",
-                "GDA stays where it began at r = L^2 = 4: relative change",
-                "Figure 1(c), Lemma 1",
-                self._change("GDA", 4.0),
-                "<=",
-                1e-9,
-            ),
-            Claim(
-                "quadratic/adaptive-converge",
-                "the adaptive methods converge for r = 4 and 8: largest end / start",
-                "Figure 1(c, d)",
-                if_complete(max, [self._level(f, "none", r) for f in adaptive for r in (4.0, 8.0)]),
-                "<",
-                1e-2,
-            ),
-            Claim(
-                "quadratic/gda-converges",
-                "GDA converges at r = 8: end / start",
-                "Figure 1(d)",
-                self._level("GDA", "none", 8.0),
-                "<",
-                1e-6,
-            ),
-        ]
-
-    def nested(self, rule: Rule, words: str) -> list[Claim]:
-        found = []
-        for family, name in FAMILIES.items():
-            levels = [self._level(f"NeAda-{name}", rule, ratio) for ratio, _ in _MAX_CALLS]
-            found.append(
-                Claim(
-                    f"quadratic/{rule}/neada-{family}",
-                    f"NeAda-{name} trends to a stationary point for every r "
-                    f"({words}): largest end / start over r",
-                    "Figure 1",
-                    if_complete(max, levels),
-                    "<",
-                    0.1,
-                    note=_listed(levels),
-                )
-            )
-        return found
-
-    def _level(self, method: str, rule: Rule, ratio: float) -> float | None:
-        record = self.records.get((method, rule))
-        return None if record is None else float(end_level(record, ratio)[0]) / _START
-
-    def _growth(self, method: str, rule: Rule, ratio: float) -> float | None:
-        record = self.records.get((method, rule))
-        return None if record is None else float(curves(record, ratio)[1][-1, 0]) / _START
-
-    def _change(self, method: str, ratio: float) -> float | None:
-        record = self.records.get((method, "none"))
-        if record is None:
-            return None
-        return float(np.abs(curves(record, ratio)[1] / _START - 1.0).max())
-
-
-def _listed(levels: Sequence[float | None]) -> str:
-    ratios = [ratio for ratio, _ in _MAX_CALLS]
-    shown = [f"r={r:g}: {v:.1e}" for r, v in zip(ratios, levels, strict=True) if v is not None]
-    return ", ".join(shown)
-
-
-def figure(records: Sequence[Record]) -> "Figure":
-    """One panel per ratio; a second row for the other stopping rule."""
+def figure(records: Sequence[Record]) -> Figure:
+    """One panel per ratio."""
     panels = [
         figures.Panel(
-            f"r = {ratio:g}, {words}",
-            [
-                figures.Curve(r.config.method, *curves(r, ratio))
-                for r in records
-                if r.config.rule in ("none", rule)
-            ],
+            f"r = {ratio:g}", [figures.Curve(r.config.method, *curves(r, ratio)) for r in records]
         )
-        for rule, words in (("scripts", "scripts' rule"), ("text", "paper's text"))
         for ratio, _ in _MAX_CALLS
     ]
     return figures.curves_figure(
@@ -228,6 +176,5 @@ def figure(records: Sequence[Record]) -> "Figure":
         num_columns=4,
         y_label="|grad_x f|",
         panel_size=(2.6, 2.6),
-        note="r = lr_y / lr_x; nested methods (NeAda) have the stopping rule of the authors' "
-        "scripts in the upper row, that of the paper's text in the lower one",
+        note="r = lr_y / lr_x",
     )

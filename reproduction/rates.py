@@ -2,31 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from neada.problems import Problem
 from reproduction import figures
 from reproduction.experiment import Array
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "MODULUS",
-    "SMOOTHNESS",
-    "complexity_exponent",
-    "marks",
-    "rate_figure",
-    "rate_panel",
-    "slope",
-    "tail_game",
-    "theorem_1_bound",
-]
 
 MODULUS, SMOOTHNESS = 1.0, 10.0
 _TAIL = 0.1
@@ -101,14 +86,12 @@ def theorem_1_bound(
     gap: float,
     kappa_l: float,
     inner_error: float,
-    noise_std: float = 0.0,
-    lr: float = 1.0,
-    v0: float = 1.0,
+    noise_std: float,
 ) -> float:
-    r"""The right side of Theorem 1 with 2E in place of E.
+    r"""The right side of Theorem 1 with 2E in place of E, for learning rate and v0 of 1.
 
     The polynomial in the logarithm of A is that of the proof: one plus the loose bound of the root
-    of the sum of squared gradients over sqrt(v0), plus sigma sqrt(T / (M v0)).
+    of the sum of squared gradients, plus sigma sqrt(T / M).
 
     Args:
         num_outer: The outer steps T.
@@ -116,57 +99,46 @@ def theorem_1_bound(
         kappa_l: The condition number times the smoothness.
         inner_error: The expected cumulative error E of the inner loops.
         noise_std: sigma / sqrt(M).
-        lr: The learning rate of x.
-        v0: The initial sum of AdaGrad.
     """
-    root, doubled = math.sqrt(v0), 2.0 * inner_error
+    doubled = 2.0 * inner_error
     noise = noise_std * math.sqrt(num_outer)
-    curved = (kappa_l * lr) ** 2 + 4.0 * noise_std**2
-    loose = root / 3.0 + 432.0 * (gap / lr) ** 2 + 2.0 * noise / 3.0
-    loose += 432.0 * (1.0 + 32.0 / root) * curved + 108.0 * doubled**2
-    logarithm = 1.0 + 2.0 * math.log(1.0 + (loose + noise) / root)
-    b = 2.0 * gap / lr + (4.0 * noise_std + 2.0 * kappa_l * lr) * logarithm + doubled
-    total = 2.0 * b + math.sqrt(root * b) + 2.0 * math.sqrt(b * noise)
+    curved = kappa_l**2 + 4.0 * noise_std**2
+    loose = 1.0 / 3.0 + 432.0 * gap**2 + 2.0 * noise / 3.0
+    loose += 432.0 * 33.0 * curved + 108.0 * doubled**2
+    logarithm = 1.0 + 2.0 * math.log(1.0 + loose + noise)
+    b = 2.0 * gap + (4.0 * noise_std + 2.0 * kappa_l) * logarithm + doubled
+    total = 2.0 * b + math.sqrt(b) + 2.0 * math.sqrt(b * noise)
     return total / math.sqrt(num_outer)
 
 
 def tail_game(name: str) -> Problem:
-    r"""One of the games f(x, y) = h sum_i (1 + (x_i/w)^2)^(-1/20) - sum_j c_j(y_j - (Bx)_j).
+    r"""One of the games f(x, y) = h (1 + (x/w)^2)^(-1/20) - sum_j c_j (y_j - b_j x)^2 / 2.
 
-    The maximum over y is the first sum, and the heights are such that its gradient dominates the
-    error of y. "tail" and "steep tail" have one x and quadratic c_j of curvature 1 and 10; the
-    steep tail is narrow (w = 0.01), so that even an x that moves by 1/100 leaves its shoulder in a
-    few steps. "curved" has two x and three y whose curvature falls from 10 at the solution to 1 far
-    away.
+    The maximum over y is the first term, and the heights are such that its gradient dominates the
+    error of y. The curvatures c_j are 1 and 10. The "steep tail" is narrow (w = 0.01), so that even
+    an x that moves by 1/100 leaves its shoulder in a few steps; the "tail" has w = 1.
     """
-    width, height = {"steep tail": (0.01, 1.0), "curved": (0.1, 40.0)}.get(name, (1.0, 40.0))
-    coupling = [[1.0, -0.5, 0.5], [0.5, 1.0, -1.0]] if name == "curved" else [[0.5, -0.5]]
-    start = [width, -width] if name == "curved" else [width]
-    matrix = torch.tensor(coupling, dtype=torch.float64)
+    width, height = (0.01, 1.0) if name == "steep tail" else (1.0, 40.0)
+    row = torch.tensor([0.5, -0.5], dtype=torch.float64)
     half_curvature = torch.tensor([MODULUS, SMOOTHNESS], dtype=torch.float64) / 2.0
-    one, row = torch.ones(1, dtype=torch.float64), matrix[0]
+    one = torch.ones(1, dtype=torch.float64)
 
     # Few operations: these functions are half of the experiment's time.
     def phi(x: Tensor) -> Tensor:
         shape = torch.addcmul(one, x, x, value=width**-2).pow(-_TAIL / 2.0)
         return height * shape.sum(-1)
 
-    def quadratic(x: Tensor, y: Tensor) -> Tensor:
+    def fun(x: Tensor, y: Tensor) -> Tensor:
         apart = y - x * row
         return phi(x) - (half_curvature * apart * apart).sum(-1)
 
-    def curved(x: Tensor, y: Tensor) -> Tensor:
-        square = (y - x @ matrix).square()
-        rounded = (1.0 + square).sqrt() - 1.0
-        return phi(x) - (MODULUS / 2.0 * square + (SMOOTHNESS - MODULUS) * rounded).sum(-1)
-
     return Problem(
         name=name,
-        fun=curved if name == "curved" else quadratic,
-        x0=torch.tensor(start, dtype=torch.float64),
-        y0=torch.zeros(matrix.shape[1], dtype=torch.float64),
+        fun=fun,
+        x0=width * one,
+        y0=torch.zeros(2, dtype=torch.float64),
         strong_concavity=MODULUS,
-        best_response=lambda x: (x @ matrix).detach(),
+        best_response=lambda x: (x * row).detach(),
         phi=phi,
     )
 
@@ -195,20 +167,17 @@ def rate_panel(
     )
 
 
-def rate_figure(
-    panels: Sequence[figures.Panel], num_columns: int, x_label: str, note: str = ""
-) -> "Figure":
-    """Logarithmic panels with a legend below each, and a note."""
+def rate_figure(panels: Sequence[figures.Panel], x_label: str, note: str = "") -> Figure:
+    """Logarithmic panels, two in a row, with a legend below each, and a note."""
     slope = "the dotted line has the slope of the theory; its height is free"
     return figures.curves_figure(
         panels,
-        num_columns=num_columns,
+        num_columns=2,
         y_label="error so far",
         x_label=x_label,
         x_scale="log",
-        legend_columns=1 if num_columns > 2 else 2,
+        legend_columns=2,
         legends="own",
-        panel_size=(10.2 / num_columns, 4.2),
-        over="groups of runs",
+        panel_size=(5.1, 4.2),
         note="; ".join(filter(None, [slope, note])),
     )

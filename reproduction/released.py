@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import Optimizer
 
-__all__ = ["ReleasedTraining", "ascend"]
-
 
 def ascend(
     y: Tensor, optimizer: Optimizer, value: Callable[[], Tensor], threshold: float, limit: float

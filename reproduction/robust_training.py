@@ -4,51 +4,23 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from scipy.special import stdtrit
 from torch import nn
 
+from neada import data, models
 from neada.attacks import robust_accuracy
 from neada.data import Batches, Dataset
 from neada.runs import RunFolder
 from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Progress, Record, Relation
+from reproduction.experiment import Array, Claim, Record, Relation
 from reproduction.released import ReleasedTraining
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = [
-    "METHODS",
-    "Lines",
-    "Method",
-    "Runs",
-    "about_mean",
-    "by_seed",
-    "differences",
-    "divergences",
-    "drop_differences",
-    "end_loss",
-    "falls_first",
-    "figure_of",
-    "interval",
-    "last",
-    "lower_loss",
-    "mean",
-    "mean_loss_of_beginning",
-    "of_all",
-    "over_calls",
-    "panel",
-    "sample_note",
-    "train_into",
-    "train_released",
-    "training",
-]
 
 Runs = Mapping[int, Record]
 """The runs of one method with one learning rate, by seed."""
@@ -59,6 +31,7 @@ METHODS: dict[Method, str] = {
     "library": "NeAda-Adam, library",
 }
 """The two loops of the authors' released code, and the library's Algorithm 2."""
+_RELEASED: tuple[Method, Method] = ("gdmax", "neada")
 Lines = Mapping[str, Runs]
 """Runs by the label of their line."""
 _BEGINNING, _END = 0.2, 0.95
@@ -67,36 +40,88 @@ _POINTS, _ROWS = 60, 100
 _TRAINING, _DIVERGED = "training", "diverged"
 
 
-def training(config: Any, **others: Any) -> TrainConfig:
-    """The library's Algorithm 2 with Adam for both players.
+@dataclass(frozen=True)
+class TrainingRun:
+    """The config of one training run of Figure 3 or 4.
 
-    Args:
-        config: Has the fields that both figures have.
-        others: More fields of the training, or other values for them.
+    Attributes:
+        method: The authors' loop with 15 inner steps or NeAda's rule, the library's Algorithm 2, or
+            the library's default.
+        lr_y: The adversary's learning rate; None for the default, which has none.
+        seed: Of the initialization and the order of the batches, and of synthetic data.
+        max_calls: Gradient calls of both players.
+        data: "synthetic", "mnist" with the paper's network, or "digits" with a small one.
+        num_evaluations: How often the accuracies are measured.
+        eval_samples: On how many images; at the end on all as well.
+        lr_x: The model's learning rate.
+        gamma: The price per squared distance.
+        stop_scale: The constant of NeAda's rule in the authors' loop; the library has its default.
+        batch_size: Samples per batch.
     """
-    fields: dict[str, Any] = {
-        "device": "cpu",
-        "method": "neada",
-        "y_optimizer": "adam",
-        "lr_x": config.lr_x,
-        "lr_y": config.lr_y,
-        "gamma": config.gamma,
-        "batch_size": config.batch_size,
-        "max_calls": config.max_calls,
-        "eval_every": eval_every(config),
-        "eval_samples": None,
-        "eval_clip": False,
-        "seed": config.seed,
-    }
-    return TrainConfig(**(fields | others))
+
+    method: Method | Literal["default"]
+    lr_y: float | None
+    seed: int
+    max_calls: int
+    data: Literal["synthetic", "digits", "mnist"] = "mnist"
+    num_evaluations: int = 8
+    eval_samples: int | None = None
+    lr_x: float = 0.001
+    gamma: float = 1.3
+    stop_scale: float = 1.0
+    batch_size: int = 128
+
+    @property
+    def label(self) -> str:
+        """The method, the learning rate, the data and the seed."""
+        rate = "" if self.lr_y is None else f" {self.lr_y:g}"
+        return f"{self.method}{rate} {self.data} seed {self.seed}"
+
+    @property
+    def eps(self) -> tuple[float, ...]:
+        """The sizes of the attacks."""
+        return (0.5,) if self.data == "synthetic" else (0.02, 0.05, 0.1)
+
+    @property
+    def eval_every(self) -> int:
+        """Gradient calls between two evaluations."""
+        return max(1, self.max_calls // self.num_evaluations)
 
 
-def eval_every(config: Any) -> int:
-    """Gradient calls between two evaluations."""
-    return max(1, int(config.max_calls) // int(config.num_evaluations))
+_MODELS = {"synthetic": "mlp", "mnist": "cnn", "digits": "small-cnn"}
 
 
-def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resumable: bool) -> None:
+def run(config: TrainingRun, run: RunFolder) -> None:
+    """Train, and attack with every size; interrupted runs on images are resumed."""
+    is_synthetic = config.data == "synthetic"
+    if config.method in _RELEASED:
+        points = data.load(config.data, seed=config.seed if is_synthetic else 0)
+        shape = points.input_shape, points.num_classes
+        model = models.make(_MODELS[config.data], *shape, seed=config.seed)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        train_released(config, points, model, run)
+        return
+    asked = TrainConfig(
+        device="cpu",
+        data=config.data,
+        method="neada",
+        y_optimizer=None if config.method == "default" else "adam",
+        lr_x=config.lr_x,
+        lr_y=config.lr_y,
+        gamma=config.gamma,
+        batch_size=config.batch_size,
+        max_calls=config.max_calls,
+        eval_every=config.eval_every,
+        eval_samples=config.eval_samples,
+        eval_clip=False,
+        eval_eps=config.eps,
+        seed=config.seed,
+        **({"data_seed": config.seed} if is_synthetic else {"final_samples": "all"}),
+    )
+    train_into(asked, run, resumable=not is_synthetic)
+
+
+def train_into(config: TrainConfig, run: RunFolder, *, resumable: bool) -> None:
     """Train, and append the rows of the training to the run.
 
     A training that diverges is a result: from there on it has no network, so its accuracies are 0.
@@ -104,19 +129,16 @@ def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resum
     Args:
         config: What to train.
         run: Takes the rows.
-        progress: Called with the part that is done.
-        resumable: Keep checkpoints in the run's folder; the next attempt goes on from there.
+        resumable: Keep checkpoints in the run's folder, from which the next attempt resumes.
     """
     folder = run.path / _TRAINING if resumable else None
-    # A training that had finished is in the way only when somebody wants it done again.
     finished = folder is not None and (folder / "result.json").exists()
-    begin = partial(train, config, folder, progress=lambda seen: progress(seen.part))
     try:
-        result = begin(resume=resumable and not finished, overwrite=finished)
+        result = train(config, folder, resume=resumable and not finished, overwrite=finished)
     except ValueError:
         if folder is None or finished:
             raise
-        result = begin(overwrite=True)  # what is left of an earlier attempt cannot go on
+        result = train(config, folder, overwrite=True)  # the earlier attempt cannot be resumed
     if result.status is TrainStatus.INTERRUPTED:
         _give_way()
     run.append(result.rows)
@@ -126,28 +148,12 @@ def train_into(config: TrainConfig, run: RunFolder, progress: Progress, *, resum
         run.append([{"calls": end, **none_right, _DIVERGED: result.message} for end in ends])
 
 
-def train_released(
-    config: Any,
-    points: Dataset,
-    model: nn.Module,
-    eps: Sequence[float],
-    run: RunFolder,
-    progress: Progress,
-    eval_samples: int | None = None,
-) -> None:
+def train_released(config: TrainingRun, points: Dataset, model: nn.Module, run: RunFolder) -> None:
     """Train with the authors' released loop, and append losses and accuracies to the run.
 
     There is a checkpoint with every evaluation; the next attempt resumes from the last one.
-
-    Args:
-        config: Has the fields that both figures have.
-        points: The data.
-        model: The network.
-        eps: Sizes of the attacks.
-        run: Takes the rows.
-        progress: Called with the part that is done.
-        eval_samples: Samples of each part of the data in an evaluation; at the end also all.
     """
+    assert config.lr_y is not None
     state = ReleasedTraining(
         model,
         torch.optim.Adam(model.parameters(), lr=config.lr_x),
@@ -173,11 +179,10 @@ def train_released(
         rows = checkpoint.state["rows"]
 
     def evaluate(num_samples: int | None) -> dict[str, float]:
-        return _accuracies(model, points, eps, num_samples)
+        return _accuracies(model, points, config.eps, num_samples)
 
-    for row in _released_rows(state, batches, evaluate, eval_every(config), eval_samples):
+    for row in _released_rows(state, batches, evaluate, config.eval_every, config.eval_samples):
         rows.append(row)
-        progress(row["calls"] / config.max_calls)
         if "eval_samples" in row:
             folder.save_checkpoint(
                 {"training": state.state_dict(), "batches": batches.state_dict(), "rows": rows}
@@ -261,35 +266,9 @@ def differences(first: Runs, second: Runs, measure: Callable[[Record], float]) -
     return _exact([measure(second[s]) - measure(first[s]) for s in both])
 
 
-def drop_differences(
-    first: tuple[Runs, Runs], second: tuple[Runs, Runs], measure: Callable[[Record], float]
-) -> Array:
-    """How much more the first method loses than the second, for every seed that all runs have.
-
-    Args:
-        first: A method's runs before and after a change.
-        second: Another method's.
-        measure: What is lost.
-    """
-    groups = (*first, *second)
-    seeds = [seed for seed in groups[0] if all(seed in runs for runs in groups)]
-    return _exact(
-        [
-            (measure(first[0][s]) - measure(first[1][s]))
-            - (measure(second[0][s]) - measure(second[1][s]))
-            for s in seeds
-        ]
-    )
-
-
 def _exact(differences: list[float]) -> Array:
     """Differences of shares without the rounding that would make a tie a lead."""
     return np.round(np.array(differences, dtype=float), 9)
-
-
-def mean(values: Array) -> float | None:
-    """The mean of what there is; None of nothing."""
-    return float(values.mean()) if len(values) else None
 
 
 def last(record: Record, name: str) -> float:
@@ -335,11 +314,6 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     columns = [column for r in runs.values() if len((column := _column(r, name))[0])]
     if not columns:  # all diverged before the first row
         return np.empty(0), np.empty((0, 1))
-    evaluated = all("eval_samples" in row for r in runs.values() for row in r.rows if name in row)
-    if evaluated and len({len(c) for c, _ in columns}) == 1:
-        # Every point is a measurement of every run, at about the same calls.
-        calls, values = (np.stack(both, axis=1) for both in zip(*columns, strict=True))
-        return calls.mean(axis=1), values
     # Nothing is made up where a run has not been measured yet.
     begin = max(c[0] for c, _ in columns)
     end = max(begin, min(c[-1] for c, _ in columns))
@@ -386,7 +360,10 @@ def about_mean(
     if len(values) >= 2:
         note = "; ".join(part for part in (words, note) if part)
     return Claim(
-        *(id, sentence, where, mean(values), relation, expected), len(values), note, untested
+        *(id, sentence, where, float(values.mean()), relation, expected),
+        len(values),
+        note,
+        untested,
     )
 
 
@@ -400,32 +377,128 @@ def _sides(
     return (above, below) if relation in (">", ">=") else (below, above)
 
 
-def lower_loss(
-    id: str,
-    sentence: str,
-    where: str,
-    measure: Callable[[Record], float],
-    one: Runs,
-    other: Runs,
-    untested: str = "",
-) -> Claim:
-    """The claim that the loss of some runs is lower than that of others: the mean difference."""
-    means = [of_all(runs, measure).mean() for runs in (one, other) if runs]
-    against = "{:.3g} against {:.3g}".format(*means) if len(means) == 2 else ""
-    note = against and against + divergences(one, other)
-    found = differences(other, one, measure)
-    return about_mean(id, sentence, where, found, "<", 0.0, note, untested)
+def accuracy(eps: float) -> Callable[[Record], float]:
+    """The accuracy under FGSM in percent; where nothing is held out, on the test set."""
+
+    def measure(record: Record) -> float:
+        name = f"held_out_{eps:g}"
+        return 100.0 * last(record, name if name in record.rows[-1] else f"test_{eps:g}")
+
+    return measure
 
 
-def falls_first(
-    id: str, where: str, words: str, adam: Runs, neada: Runs, untested: str = ""
-) -> Claim:
-    """The claim that NeAda's training loss is lower at the beginning."""
-    sentence = (
-        f"{words} NeAda's training loss is lower at the beginning: its mean over the first fifth "
-        "of the calls minus Adam's"
-    )
-    return lower_loss(id, sentence, where, mean_loss_of_beginning, neada, adam, untested)
+@dataclass(frozen=True)
+class Comparison:
+    """The runs of a figure, and claims about them.
+
+    Attributes:
+        name: The experiment.
+        where: Its place in the paper.
+        records: All runs.
+        rates: Separate and equal learning rates: lr_y in both cases.
+        untested: Why the runs test nothing, if they do not.
+    """
+
+    name: str
+    where: str
+    records: Sequence[Record]
+    rates: tuple[float, float]
+    untested: str = ""
+
+    def runs(self, method: str, lr_y: float | None = None) -> Runs:
+        """The runs of a method, by seed."""
+        return by_seed(self.records, method=method, lr_y=lr_y)
+
+    def mean(
+        self,
+        name: str,
+        sentence: str,
+        values: Array,
+        relation: Relation,
+        expected: float | tuple[float, float],
+        note: str = "",
+        where: str = "",
+    ) -> Claim:
+        """A claim about the mean of a number that every seed has."""
+        place = f"{self.name}/{name}", sentence, where or self.where
+        return about_mean(*place, values, relation, expected, note, self.untested)
+
+    def level(self, name: str, words: str, method: str, eps: float, expected: float) -> Claim:
+        """The claim that a method is accurate with separate learning rates."""
+        found = of_all(self.runs(method, self.rates[0]), accuracy(eps))
+        sentence = f"{self._words(0)} {words}: its mean accuracy under FGSM of {eps:g}, in percent"
+        return self.mean(name, sentence, found, ">=", expected)
+
+    def lead(
+        self, name: str, words: str, ours: Runs, theirs: Runs, eps: float, where: str = ""
+    ) -> Claim:
+        """The claim that some runs are more accurate under attack than others."""
+        sentence = f"{words} under FGSM of {eps:g}: its mean lead in percentage points"
+        leads, note = differences(theirs, ours, accuracy(eps)), _beside(ours, theirs, eps)
+        return self.mean(name, sentence, leads, ">", 0.0, note, where)
+
+    def advantages(self, eps: float) -> Array:
+        """How much more Adam loses than NeAda from separate to equal rates, by seed."""
+        first, second = self.drops("gdmax", eps), self.drops("neada", eps)
+        return _exact([first[seed] - second[seed] for seed in first if seed in second])
+
+    def drops(self, method: str, eps: float) -> dict[int, float]:
+        """What a method loses from separate to equal learning rates, by seed."""
+        separate, equal = (self.runs(method, rate) for rate in self.rates)
+        measure = accuracy(eps)
+        both = [seed for seed in separate if seed in equal]
+        return {seed: measure(separate[seed]) - measure(equal[seed]) for seed in both}
+
+    def lower_loss(
+        self, name: str, words: str, measure: Callable[[Record], float], one: Runs, other: Runs
+    ) -> Claim:
+        """The claim that the loss of some runs is lower than that of others."""
+        means = [of_all(runs, measure).mean() for runs in (one, other) if runs]
+        against = "{:.3g} against {:.3g}".format(*means) if len(means) == 2 else ""
+        note = against and against + divergences(one, other)
+        return self.mean(name, words, differences(other, one, measure), "<", 0.0, note)
+
+    def neada_and_adam(self) -> list[Claim]:
+        """What the paper says in both figures about NeAda and Adam with 15 inner steps."""
+        found, losses = [], []
+        sizes = self.records[0].config.eps
+        names = {eps: f"-{eps:g}" if len(sizes) > 1 else "" for eps in sizes}
+        for number, rate in enumerate(self.rates):
+            words, adam, neada = self._words(number), *(self.runs(m, rate) for m in _RELEASED)
+            more = f"{words} NeAda is more accurate than Adam with 15 inner steps"
+            found += [
+                self.lead(f"higher-{rate:g}{name}", more, neada, adam, eps)
+                for eps, name in names.items()
+            ]
+            first = (
+                f"{words} NeAda's training loss is lower at the beginning: its mean over the first "
+                "fifth of the calls minus Adam's"
+            )
+            name = f"loss-first-{rate:g}"
+            losses.append(self.lower_loss(name, first, mean_loss_of_beginning, neada, adam))
+        drops = [
+            self.mean(
+                f"smaller-drop{name}",
+                f"from lr_y = {self.rates[0]:g} to equal learning rates NeAda loses less accuracy "
+                f"than Adam under FGSM of {eps:g}: Adam's loss minus NeAda's in percentage points",
+                self.advantages(eps),
+                ">",
+                0.0,
+            )
+            for eps, name in names.items()
+        ]
+        return [*found, *drops, *losses]
+
+    def _words(self, number: int) -> str:
+        return (f"with lr_y = {self.rates[0]:g}", "with equal learning rates")[number]
+
+
+def _beside(ours: Runs, theirs: Runs, eps: float) -> str:
+    """The accuracies behind a lead."""
+    if not ours or not theirs:
+        return ""
+    means = [of_all(runs, accuracy(eps)).mean() for runs in (ours, theirs)]
+    return "{:.1f} % against {:.1f} %".format(*means) + divergences(theirs, ours)
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:
@@ -442,33 +515,18 @@ def _column(record: Record, name: str) -> tuple[Array, Array]:
 
 
 def panel(
-    title: str,
-    column: str,
-    y_label: str,
-    lines: Lines,
-    *,
-    percent: bool = False,
-    logarithmic: bool = False,
-    levels: Sequence[tuple[str, float]] = (),
+    title: str, column: str, lines: Lines, guides: Sequence[figures.Guide] = ()
 ) -> figures.Panel:
-    """One column of all runs, as a line for every group of them.
-
-    Args:
-        title: Above the panel.
-        column: The name of the numbers in the rows.
-        y_label: Left of the panel.
-        lines: The groups.
-        percent: Show 100 times the numbers.
-        logarithmic: The scale of the y axis.
-        levels: Horizontal lines to compare with, and their names.
-    """
+    """An accuracy (in percent) or the loss of all runs, as a line for every group of them."""
+    is_loss = column == "loss"
     curves = []
     for label, runs in lines.items():
         if runs:
             calls, values = over_calls(runs, column)
-            curves.append(figures.Curve(label, calls, 100.0 * values if percent else values))
-    scale: Literal["log", "linear"] = "log" if logarithmic else "linear"
-    return figures.Panel(title, curves, levels=levels, y_label=y_label, y_scale=scale)
+            curves.append(figures.Curve(label, calls, values if is_loss else 100.0 * values))
+    y_label = "loss at the perturbed batch" if is_loss else "accuracy (%)"
+    scale: figures.Scale = "log" if is_loss else "linear"
+    return figures.Panel(title, curves, guides=guides, y_label=y_label, y_scale=scale)
 
 
 def sample_note(records: Sequence[Record], what: str) -> str:
@@ -478,14 +536,8 @@ def sample_note(records: Sequence[Record], what: str) -> str:
     return f"each point: accuracy on {number} {what}" if sizes else ""
 
 
-def figure_of(panels: Sequence[figures.Panel], records: Sequence[Record], what: str) -> "Figure":
-    """The panels, two in a row, with one legend.
-
-    Args:
-        panels: What is drawn.
-        records: The runs behind them.
-        what: What an accuracy is measured on, in plural.
-    """
+def figure_of(panels: Sequence[figures.Panel], records: Sequence[Record], what: str) -> Figure:
+    """The panels, two in a row, with one legend; accuracies are measured on `what`."""
     drawn = figures.curves_figure(
         panels,
         num_columns=2,

@@ -1,34 +1,27 @@
-"""Run what is not there yet: on all cores, resumable, with the progress of the whole."""
+"""Run what is not in the folder yet, in several processes."""
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from neada.runs import RunFolder, locked, read_json, remove_temporary_files, write_json
 from reproduction import experiment as registry
 from reproduction.experiment import Record, Scale, Seeds, read_record, run_folder
 
-__all__ = ["Outcome", "Task", "last_request", "load", "pending", "reproduce"]
-
+_LOG_SECONDS = 30.0
 _REQUEST = "reproduction.json"
 """In the folder of a reproduction: its experiments, scale, seeds and calls."""
-_REPORT = ("claims.json", "report.html")
-_FIGURES = ("figure.png", "figure.svg")
-_POLL_SECONDS = 0.2
-Report = Callable[[float, str], None]
-"""Called with the part of all runs that is done, and the name of the experiment at work."""
-
-# In a worker: one entry per task, the part of it that is done. Set by `_prepare_worker`.
-_shares: Any = None
 
 
 @dataclass(frozen=True)
@@ -46,13 +39,11 @@ class Outcome:
     Attributes:
         num_run: Runs that were computed now.
         num_kept: Runs that were there already, whole and with the same config.
-        redone: Folders that were there but unfinished, damaged or of another config: (folder, why).
         broken: Runs that raised: (experiment and label, the error in one line).
     """
 
     num_run: int
     num_kept: int
-    redone: Sequence[tuple[str, str]]
     broken: Sequence[tuple[str, str]]
 
 
@@ -65,7 +56,6 @@ def reproduce(
     max_calls: int | None = None,
     jobs: int = 1,
     overwrite: bool = False,
-    report: Report | None = None,
 ) -> Outcome:
     """Compute all runs of some experiments that are not in the folder yet.
 
@@ -80,70 +70,32 @@ def reproduce(
         max_calls: Gradient calls per run where that is a choice; None for the scale's own.
         jobs: How many processes.
         overwrite: Compute also what is there already.
-        report: Called with the progress.
 
     Raises:
-        ValueError: The folder is that of a single run, has files of that name that are not part
-            of a reproduction, or is in use by another process; or an experiment is unknown.
+        ValueError: The folder has files but no reproduction, or is in use by another process; or
+            an experiment is unknown.
     """
-    seeds = None if seeds is None else list(seeds)
-    for name in names:
-        registry.configs(name, scale, seeds, max_calls)
-    if (out / "config.json").exists():
-        raise ValueError(f"{out} holds a run, not a reproduction: use another folder")
-    _check_replaceable(out, names)
+    settings: dict[str, Any] = {
+        "scale": scale,
+        "seeds": None if seeds is None else list(seeds),
+        "max_calls": max_calls,
+    }
+    wanted = [Task(name, config) for name in names for config in registry.configs(name, **settings)]
+    before = last_request(out)
+    if before is None and out.exists() and os.listdir(out):
+        raise ValueError(f"{out} has files but no reproduction: use another folder")
     with locked(out):
-        tasks, redone, num_kept = pending(names, scale, out, seeds, max_calls, overwrite)
         for folder in (out, *(out / name for name in names)):
             remove_temporary_files(folder)
-        settings = {"scale": scale, "seeds": seeds, "max_calls": max_calls}
-        wanted = {*names, *_still_valid(last_request(out), settings)}
-        merged = [name for name in registry.EXPERIMENTS if name in wanted]
+        # Experiments of an earlier call with the same settings stay in the report.
+        kept = before["names"] if before and before.items() >= settings.items() else []
+        merged = [name for name in registry.EXPERIMENTS if name in {*names, *kept}]
         write_json(out / _REQUEST, {"names": merged, **settings})
-        execute = _execute_here if jobs == 1 or len(tasks) <= 1 else _execute_in_processes
-        broken = execute(tasks, out, jobs, report or (lambda part, name: None))
-    return Outcome(len(tasks) - len(broken), num_kept, redone, broken)
-
-
-def _check_replaceable(out: Path, names: Sequence[str]) -> None:
-    """Raise if a report would replace files in a folder that holds no reproduction."""
-    figures = [out / name / figure for name in names for figure in _FIGURES]
-    found = [path for path in (*(out / name for name in _REPORT), *figures) if path.exists()]
-    has_runs = any((out / name / "runs").is_dir() for name in registry.EXPERIMENTS)
-    if found and not has_runs and not (out / _REQUEST).exists():
-        raise ValueError(
-            f"{found[0]} is not part of a reproduction: move it, or use another folder"
-        )
-
-
-def pending(
-    names: Sequence[str],
-    scale: Scale,
-    out: Path,
-    seeds: Seeds,
-    max_calls: int | None,
-    overwrite: bool,
-) -> tuple[list[Task], list[tuple[str, str]], int]:
-    """The runs to do, the folders that will be redone and why, and how many are kept.
-
-    Raises:
-        ValueError: There is something in the place of a file that cannot be replaced.
-    """
-    tasks: list[Task] = []
-    redone: list[tuple[str, str]] = []
-    num_kept = 0
-    for name in names:
-        for config in registry.configs(name, scale, seeds, max_calls):
-            run = RunFolder(run_folder(out, name, config))
-            trouble = "--overwrite was given" if overwrite else run.problem(asdict(config))
-            if not trouble:
-                num_kept += 1
-                continue
-            run.check_kinds()
-            if run.path.exists() and not overwrite:
-                redone.append((str(run.path.relative_to(out)), trouble))
-            tasks.append(Task(name, config))
-    return tasks, redone, num_kept
+        tasks = [
+            task for task in wanted if overwrite or _folder(task, out).problem(asdict(task.config))
+        ]
+        broken = _execute(tasks, out, jobs)
+    return Outcome(len(tasks) - len(broken), len(wanted) - len(tasks), broken)
 
 
 def last_request(out: Path) -> dict[str, Any] | None:
@@ -152,19 +104,10 @@ def last_request(out: Path) -> dict[str, Any] | None:
     Raises:
         ValueError: The file with them is damaged.
     """
-    path = out / _REQUEST
     try:
-        content = read_json(path)
-        request = {name: content[name] for name in ("names", "scale", "seeds", "max_calls")}
-        for name in request["names"]:
-            registry.configs(name, request["scale"], request["seeds"], request["max_calls"])
+        request: dict[str, Any] = read_json(out / _REQUEST)
     except FileNotFoundError:
         return None
-    except (OSError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is damaged ({_in_one_line(error)}): remove it and reproduce again into the "
-            "same folder, which keeps the finished runs"
-        ) from error
     return request
 
 
@@ -184,108 +127,88 @@ def load(out: Path, name: str) -> list[Record]:
     return [read_record(RunFolder(run_folder(out, name, config)), config) for config in chosen]
 
 
-def _still_valid(asked: dict[str, Any] | None, settings: dict[str, Any]) -> list[str]:
-    """Experiments of an earlier call that the same report can show."""
-    if asked is None or any(asked[name] != value for name, value in settings.items()):
-        return []
-    return [str(name) for name in asked["names"]]
+def _folder(task: Task, out: Path) -> RunFolder:
+    return RunFolder(run_folder(out, task.experiment, task.config))
 
 
-def _do(task: Task, out: Path, progress: Callable[[float], None]) -> None:
-    run = RunFolder(run_folder(out, task.experiment, task.config))
+def _execute(tasks: Sequence[Task], out: Path, jobs: int) -> list[tuple[str, str]]:
+    """Do all tasks; returns those that raised, each with the error in one line."""
+    bar = _Bar(len(tasks))
+    errors: list[BaseException | None] = []
+    if jobs == 1:
+        for task in tasks:
+            errors.append(_error_of(task, out))
+            bar.update()
+    else:
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker)
+        try:
+            futures = [pool.submit(_do, task, out) for task in tasks]
+            for _ in as_completed(futures):
+                bar.update()
+        except BaseException:
+            # The workers ignore Ctrl-C, so that it is this process that decides; an unfinished run
+            # is not sealed and will be done again.
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        pool.shutdown()
+        errors += [future.exception() for future in futures]
+    bar.close()
+    return [
+        (
+            f"{task.experiment} ({task.config.label})",
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+        )
+        for task, error in zip(tasks, errors, strict=True)
+        if error is not None
+    ]
+
+
+class _Bar:
+    """The number of finished runs: a bar on a terminal, elsewhere a line every 30 seconds."""
+
+    def __init__(self, num_runs: int) -> None:
+        self._bar = tqdm(total=num_runs, unit="run", disable=None)
+        self._last_line = time.monotonic()
+
+    def update(self) -> None:
+        self._bar.n += 1
+        self._bar.refresh()
+        if self._bar.disable and time.monotonic() - self._last_line >= _LOG_SECONDS:
+            self._last_line = time.monotonic()
+            print(f"{self._bar.n} of {self._bar.total} runs", file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def _do(task: Task, out: Path) -> None:
+    run = _folder(task, out)
     with locked(run.path):
         run.start(asdict(task.config), overwrite=True)
-        registry.make(task.experiment).run(task.config, run, progress)
+        registry.make(task.experiment).run(task.config, run)
         run.finish()
 
 
-def _execute_here(
-    tasks: Sequence[Task], out: Path, jobs: int, report: Report
-) -> list[tuple[str, str]]:
-    broken = []
-    for number, task in enumerate(tasks):
-
-        def progress(part: float, number: int = number, name: str = task.experiment) -> None:
-            report((number + part) / len(tasks), name)
-
-        progress(0.0)
-        try:
-            _do(task, out, progress)
-        except Exception as error:
-            broken.append((_title(task), _in_one_line(error)))
-        progress(1.0)
-    return broken
-
-
-def _execute_in_processes(
-    tasks: Sequence[Task], out: Path, jobs: int, report: Report
-) -> list[tuple[str, str]]:
-    context = multiprocessing.get_context("spawn")
-    shares = context.Array("d", len(tasks), lock=False)
-    pool = ProcessPoolExecutor(
-        min(jobs, len(tasks)), context, initializer=_prepare_worker, initargs=(shares,)
-    )
+def _error_of(task: Task, out: Path) -> Exception | None:
     try:
-        futures = [pool.submit(_do_in_worker, i, task, out) for i, task in enumerate(tasks)]
-        _watch(futures, tasks, shares, report)
-        found = [
-            (_title(task), _in_one_line(error))
-            for task, future in zip(tasks, futures, strict=True)
-            if (error := future.exception()) is not None
-        ]
-    except BaseException:
-        # The workers ignore Ctrl-C, so that it is this process that decides; a run in mid-air is
-        # not sealed and will be done again.
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown()
-    return found
+        _do(task, out)
+    except Exception as error:
+        return error
+    return None
 
 
-def _watch(
-    futures: Sequence[Future[None]], tasks: Sequence[Task], shares: Any, report: Report
-) -> None:
-    """Report progress until all is done."""
-    open_futures: set[Future[None]] = set(futures)
-    while open_futures:
-        _, open_futures = wait(open_futures, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-        done = [1.0 if future.done() else shares[i] for i, future in enumerate(futures)]
-        at_work = next(
-            (t.experiment for t, part in zip(tasks, done, strict=True) if part < 1.0), ""
-        )
-        report(sum(done) / len(tasks), at_work)
-        if open_futures:
-            time.sleep(_POLL_SECONDS / 4)
-
-
-def _prepare_worker(shares: Any) -> None:
-    global _shares
-    _shares = shares
+def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)  # the processes are the parallelism
 
 
 def _end_with_parent() -> None:
-    """Nobody is left to tell a worker to end when the parent was killed."""
+    """End a worker whose parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _do_in_worker(number: int, task: Task, out: Path) -> None:
-    def progress(part: float) -> None:
-        _shares[number] = part
-
-    _do(task, out, progress)
-
-
-def _title(task: Task) -> str:
-    return f"{task.experiment} ({task.config.label})"
-
-
-def _in_one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

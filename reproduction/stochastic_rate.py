@@ -12,25 +12,21 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from neada.inner import InnerOptions
-from neada.optim import CoinBetting, DoG, FreeRex, GeneralizedAdaGrad, StronglyConvexSGD
+from neada.optim import CoinBetting, FreeRex, GeneralizedAdaGrad, StronglyConvexSGD
 from neada.runs import RunFolder
 from neada.sets import Box
 from neada.steppers import NeAda
 from neada.stopping import FixedSteps, InnerSteps, StoppingRule
-from reproduction.experiment import Claim, Progress, Record, Relation, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Claim, Record, Relation, Scale, Seeds, chosen_seeds
 from reproduction.rates import complexity_exponent, rate_figure, rate_panel, slope, theorem_1_bound
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["KNOWN", "PAPER", "TITLE", "WHERE", "Config", "claims", "configs", "figure", "run"]
 
 TITLE = "Samples for an accuracy, with noise"
 WHERE = "Theorem 3"
@@ -41,12 +37,8 @@ PAPER = (
 )
 KNOWN = {
     "stochastic-rate/freerex": (
-        "The x error has p = 3.7 (quick) and 3.9 (standard), the y error 5.5 and 5.8. "
-        "It is the y error that falls too slowly over this range; the cause has not been tested."
-    ),
-    "stochastic-rate/dog": (
-        "The x error has p = 3.9 (quick) and 4.1 (standard), the y error 6.4 and 5.8. The theorem "
-        "does not name DoG."
+        "The x error has the rate of the theorem; the y error falls too slowly over this range. "
+        "The cause has not been tested."
     ),
 }
 
@@ -79,11 +71,8 @@ _BOUNDED: dict[str, Any] = {"constraint": Box(-100.0, 100.0)}
 _SOLVERS: dict[str, Callable[..., Any]] = {
     _SGD: partial(StronglyConvexSGD, strong_convexity=1.0),
     "AdaGrad alpha 1/2": GeneralizedAdaGrad,
-    "AdaGrad alpha 1": partial(GeneralizedAdaGrad, alpha=1.0),
-    "AdaGrad averaged": partial(GeneralizedAdaGrad, average=1.0),
     "coin betting": partial(CoinBetting, average=1.0, **_BOUNDED),
     "FreeRexMomentum": partial(FreeRex, momentum=True, average=0.0, **_BOUNDED),
-    "DoG": partial(DoG, r_eps=1e-2, average=8.0),
 }
 
 
@@ -111,7 +100,6 @@ _CASES = (
     _TAIL,
     Case("tail, sigma = 3", noise_std=3.0),
     Case("valley", "valley"),
-    Case("valley, sigma = 1/3", "valley", 1.0 / 3.0),
     Case("valley, sigma = 3", "valley", 3.0),
     Case("valley, M = t+1", "valley", x_batch="t+1"),
     Case("valley, M = 1", "valley", x_batch="1"),
@@ -144,31 +132,23 @@ class Config:
 
 
 def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
-    """SGD with 1/(mu k) steps in all cases, the other solvers on the tail."""
+    """SGD with 1/(mu k) steps in all cases; with one step, and other solvers, on the tail."""
     chosen = chosen_seeds(seeds, _NUM_SEEDS[scale])
-    found = [Config(_SGD, "t+1", _EPSILONS[scale], chosen, all_cases=True)]
-    for solver, count in _SOLVER_RUNS:
-        epsilons = (_LOG_EPSILONS if "log" in count else _EPSILONS)[scale]
-        found.append(Config(solver, count, epsilons, chosen))
-    return found
-
-
-_SOLVER_RUNS = (
-    (_SGD, "1"),
-    ("AdaGrad alpha 1", "t+1"),
-    ("AdaGrad alpha 1/2", "t+1"),
-    ("AdaGrad averaged", "t+1"),
-    ("DoG", "t+1"),
-    ("coin betting", "t log^2 t"),
-    ("FreeRexMomentum", "t log^2 t"),
-)
+    every = _EPSILONS[scale], chosen
+    return [
+        Config(_SGD, "t+1", *every, all_cases=True),
+        Config(_SGD, "1", *every),
+        Config("AdaGrad alpha 1/2", "t+1", *every),
+        Config("coin betting", "t log^2 t", _LOG_EPSILONS[scale], chosen),
+        Config("FreeRexMomentum", "t log^2 t", _LOG_EPSILONS[scale], chosen),
+    ]
 
 
 def _horizon(epsilon: float) -> int:
     return math.ceil(4.0 * epsilon**-2)
 
 
-def run(config: Config, run: RunFolder, progress: Progress) -> None:
+def run(config: Config, run: RunFolder) -> None:
     """Run all cases, accuracies and seeds, one row each, from x = 1 and y = 0.
 
     The mean of M samples of the x gradient has one disturbance of variance sigma^2/M, which is the
@@ -191,7 +171,7 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
         GeneralizedAdaGrad([x], per_row([case.lr for case, _ in groups])[:, 0], rowwise=True),
         _SOLVERS[config.solver]([y], maximize=True, rowwise=True),
         _COUNTS[config.count],
-        inner=InnerOptions(keep="step" if config.solver == "DoG" else "nothing"),
+        inner=InnerOptions(keep="nothing"),
         rowwise=True,
     )
     in_game = {game: per_row([float(case.game == game) for case, _ in groups]) for game in _GAMES}
@@ -236,7 +216,6 @@ def run(config: Config, run: RunFolder, progress: Progress) -> None:
                 row["y_error"] = float(np.sqrt(y_mean.mean()))
                 row["share"] = float(phi_mean.mean() / x_mean.mean())
                 run.append([row])
-        progress(((t + 1) / num_outer) ** 2)
 
 
 def _noise(seeds: Sequence[int], num_groups: int) -> Iterator[Tensor]:
@@ -253,17 +232,17 @@ def _batch(case: Case, epsilon: float, t: int) -> float:
 
 
 _MARGIN = 1.25  # for a short range
-_PROMISES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("tail", _SGD, ("tail", "tail, sigma = 3"), WHERE),
-    ("valley", _SGD, ("valley", "valley, sigma = 1/3", "valley, sigma = 3"), WHERE),
-    ("growing-batch", _SGD, ("valley, M = t+1",), WHERE),
-    ("batch-of-1", _SGD, ("valley, M = 1",), "Theorem 1"),
-    ("alpha-1", "AdaGrad alpha 1", ("tail",), WHERE),
-    ("coin-log", "coin betting", ("tail",), WHERE),
-    ("freerex", "FreeRexMomentum", ("tail",), WHERE),
-    ("averaged", "AdaGrad averaged", ("tail",), "neada"),
-    ("dog", "DoG", ("tail",), "neada"),
+_RATES: tuple[tuple[str, Relation, str, str, tuple[str, ...], str], ...] = (
+    ("tail", "<=", _SGD, "t+1", ("tail", "tail, sigma = 3"), WHERE),
+    ("valley", "<=", _SGD, "t+1", ("valley", "valley, sigma = 3"), WHERE),
+    ("growing-batch", "<=", _SGD, "t+1", ("valley, M = t+1",), WHERE),
+    ("batch-of-1", "<=", _SGD, "t+1", ("valley, M = 1",), "Theorem 1"),
+    ("coin-log", "<=", "coin betting", "t log^2 t", ("tail",), WHERE),
+    ("freerex", "<=", "FreeRexMomentum", "t log^2 t", ("tail",), WHERE),
+    ("frozen-x", ">", _SGD, "t+1", ("tail, x frozen",), WHERE),
+    ("one-step", ">", _SGD, "1", ("tail",), WHERE),
 )
+"""Claims about rates: name, relation, solver, inner steps, cases; ">" are controls."""
 _SIZES: dict[str, float] = {"valley, M = 1": 8.0}
 """The exponent of the theory where it is not 4: with M = 1 the x error is T^(-1/4)."""
 
@@ -275,94 +254,73 @@ def claims(records: Sequence[Record]) -> list[Claim]:
         for r in records
         for name in dict.fromkeys(row["case"] for row in r.rows)
     }
-    by_solver = {(solver, name): r for (solver, count, name), r in found.items() if count != "1"}
+    rates = [
+        _rate(name, relation, where, [found[solver, count, case] for case in cases])
+        for name, relation, solver, count, cases, where in _RATES
+        if (solver, count, cases[0]) in found
+    ]
     theorem = [
-        r for (solver, name), r in by_solver.items() if solver == _SGD and "frozen" not in name
+        record
+        for (solver, count, name), record in found.items()
+        if (solver, count) == (_SGD, "t+1") and name != "tail, x frozen"
     ]
-    return [
-        *(
-            _rate(
-                name,
-                f"{solver} ({'; '.join(cases)})",
-                where,
-                [by_solver.get((solver, c)) for c in cases],
-            )
-            for name, solver, cases, where in _PROMISES
-        ),
-        _rate(
-            "frozen-x", "control, x frozen", WHERE, [by_solver.get((_SGD, "tail, x frozen"))], ">"
-        ),
-        _rate("one-step", "control, one inner step", WHERE, [found.get((_SGD, "1", "tail"))], ">"),
-        Claim(
-            "stochastic-rate/share",
-            "the x error is the gradient of Phi and not the error of y: smallest share of grad Phi "
-            "in the squared x gradients",
-            WHERE,
-            min((float(r.column("share").min()) for r in theorem), default=None),
-            ">=",
-            0.5,
-            _num_seeds(theorem),
-        ),
-        _last_iterate(by_solver.get(("AdaGrad alpha 1/2", "tail"))),
-        _both_sides([r for r in theorem if "t+1" not in r.rows[0]["case"]]),
-    ]
+    share = Claim(
+        "stochastic-rate/share",
+        "the x error is the gradient of Phi and not the error of y: smallest share of grad Phi "
+        "in the squared x gradients",
+        WHERE,
+        min(float(r.column("share").min()) for r in theorem),
+        ">=",
+        0.5,
+        _num_seeds(theorem),
+    )
+    last = [_last_iterate(r) for (solver, *_), r in found.items() if solver == "AdaGrad alpha 1/2"]
+    fixed = [r for r in theorem if "t+1" not in r.rows[0]["case"]]
+    return [*rates, share, *last, _both_sides(fixed)]
 
 
 def _of_case(record: Record, name: str) -> Record:
     return Record(record.config, [row for row in record.rows if row["case"] == name])
 
 
-def _num_seeds(records: Sequence[Record | None]) -> int:
-    return next((len(r.config.seeds) for r in records if r is not None), 0)
+def _num_seeds(records: Sequence[Record]) -> int:
+    return len(records[0].config.seeds)
 
 
-def _exponent(record: Record, name: str, log_power: float = 1.0) -> float:
+def _exponent(record: Record, name: str) -> float:
     """The exponent of an error in the samples, which are about T^2; one logarithm divided out."""
-    return 2.0 * complexity_exponent(
-        record.column("t"), record.column(name), log_power=log_power, first_cost=0.0
-    )
+    t, error = record.column("t"), record.column(name)
+    return 2.0 * complexity_exponent(t, error, log_power=1.0, first_cost=0.0)
 
 
-def _words_of(record: Record) -> str:
-    x, plain, y = (
-        _exponent(record, name, logs)
-        for name, logs in (("x_error", 1.0), ("x_error", 0.0), ("y_error", 1.0))
-    )
-    return f"x {x:.2f} ({plain:.2f} with the logarithm left in), y {y:.2f}"
-
-
-def _rate(
-    name: str,
-    words: str,
-    where: str,
-    records: Sequence[Record | None],
-    relation: Relation = "<=",
-) -> Claim:
-    present = [record for record in records if record is not None]
-    size = max((_SIZES.get(r.rows[0]["case"], 4.0) for r in present), default=4.0)
-    complete = len(present) == len(records)
-    found = [_exponent(r, name) for r in present for name in ("x_error", "y_error") if complete]
+def _rate(name: str, relation: Relation, where: str, records: Sequence[Record]) -> Claim:
+    config, cases = records[0].config, [record.rows[0]["case"] for record in records]
+    size = _SIZES.get(cases[0], 4.0)
+    errors = {
+        case: [_exponent(record, error) for error in ("x_error", "y_error")]
+        for case, record in zip(cases, records, strict=True)
+    }
     return Claim(
         f"stochastic-rate/{name}",
-        f"{words}: the samples for an error eps are eps^-p up to logarithms: largest p of the x "
-        f"and y errors (theory {size:g})",
+        f"{'control, ' if relation == '>' else ''}{config.label} ({'; '.join(cases)}): the samples "
+        "for an error eps are eps^-p up to logarithms: largest p of the x and y errors (theory "
+        f"{size:g})",
         where,
-        max(found, default=None),
+        max(max(pair) for pair in errors.values()),
         relation,
         _MARGIN * size,
-        _num_seeds(present),
-        "; ".join(_words_of(record) for record in present),
+        _num_seeds(records),
+        "; ".join(f"{case}: x {x:.2f}, y {y:.2f}" for case, (x, y) in errors.items()),
     )
 
 
-def _last_iterate(record: Record | None) -> Claim:
-    measured = None if record is None else slope(record.column("t"), record.column("y_error"))
+def _last_iterate(record: Record) -> Claim:
     return Claim(
         "stochastic-rate/alpha-1/2",
         "the last iterate of AdaGrad with alpha = 1/2 does not have error 1/k: slope of the log y "
         "error against log T (1/k: -1/2, measured by the theory of k^-alpha: -1/4)",
         "Theorem 3, erratum",
-        measured,
+        slope(record.column("t"), record.column("y_error")),
         "between",
         (-0.33, -0.17),
         _num_seeds([record]),
@@ -385,17 +343,15 @@ def _both_sides(records: Sequence[Record]) -> Claim:
         "stochastic-rate/theorem-1",
         "both sides of Theorem 1 with 2E and the polynomial of its proof: largest left / right",
         "Theorem 1, corrected",
-        max(shares, default=None),
+        max(shares),
         "<=",
         1.0,
         _num_seeds(records),
-        f"smallest {min(shares):.2g}; consistent with the theorem, whose constants are large"
-        if shares
-        else "",
+        f"smallest {min(shares):.2g}; consistent with the theorem, whose constants are large",
     )
 
 
-def figure(records: Sequence[Record]) -> "Figure":
+def figure(records: Sequence[Record]) -> Figure:
     """The x errors of all cases, and the y errors of all solvers."""
     x_curves, y_curves = [], []
     for record in records:
@@ -411,8 +367,8 @@ def figure(records: Sequence[Record]) -> "Figure":
         rate_panel(title, law, lambda samples: samples**-0.25, curves)
         for title, curves in (
             (f"{_SGD}: error of x falls unless x is frozen", x_curves),
-            ("tail: error of y, by inner solver", y_curves),
+            ("tail: error of y falls with more than one inner step", y_curves),
         )
         if curves
     ]
-    return rate_figure(panels, 2, "samples", "T = 4 eps^-2 outer steps; M = eps^-2 unless stated")
+    return rate_figure(panels, "samples", "T = 4 eps^-2 outer steps; M = eps^-2 unless stated")

@@ -26,8 +26,6 @@ class Case:
     needs: Literal["gradient", "value", "closure"] = "gradient"
     takes_sets: bool = True
     rowwise: bool = True
-    accuracy: float | None = 1e-3
-    """Distance to the solution after 2000 steps on the quadratic in a box; None: no guarantee."""
     answer: Literal["point", "averaged", "best"] = "point"
 
     @property
@@ -35,82 +33,76 @@ class Case:
         return self.kwargs if self.reference_kwargs is None else self.reference_kwargs
 
 
-def _adaptive(name: str, accuracy: float = 1e-3, **kwargs: Any) -> Case:
-    return Case(name, optim.AdaptiveSGD, kwargs, ref.AdaptiveSGD, rowwise=False, accuracy=accuracy)
+def _adaptive(name: str, **kwargs: Any) -> Case:
+    return Case(name, optim.AdaptiveSGD, kwargs, ref.AdaptiveSGD, rowwise=False)
 
 
 def _adagrad(name: str, **kwargs: Any) -> Case:
     return Case(name, optim.GeneralizedAdaGrad, kwargs, ref.GeneralizedAdaGrad)
 
 
-def _search(name: str, method: str, accuracy: float = 1e-3, **kwargs: Any) -> Case:
+def _search(name: str, method: str, **kwargs: Any) -> Case:
     make, reference = getattr(optim, method), getattr(ref, method)
-    return Case(name, make, kwargs, reference, needs="closure", accuracy=accuracy)
+    return Case(name, make, kwargs, reference, needs="closure")
 
 
 def _adgd(name: str, variant: str, lr: float | None = None) -> Case:
     kwargs = {"variant": variant} if lr is None else {"variant": variant, "lr": lr}
     reference = {"lr": 1e-2, **kwargs}
     takes_sets = variant in ("mm23", "adapg")
-    accuracy = 1e-7 if takes_sets else None
-    return Case(
-        name, optim.AdGD, kwargs, ref.AdGD, reference, takes_sets=takes_sets, accuracy=accuracy
-    )
+    return Case(name, optim.AdGD, kwargs, ref.AdGD, reference, takes_sets=takes_sets)
 
 
-def _polyak(name: str, method: str, accuracy: float | None = 1e-3, **kwargs: Any) -> Case:
+def _polyak(name: str, method: str, **kwargs: Any) -> Case:
     answer = "best" if method == "HazanKakade" else "point"
     make, reference = getattr(optim, method), getattr(ref, method)
-    return Case(name, make, kwargs, reference, needs="value", accuracy=accuracy, answer=answer)
+    return Case(name, make, kwargs, reference, needs="value", answer=answer)
 
 
-def _bound_free(
-    name: str, method: str, accuracy: float = 0.05, reference: Any = None, **kwargs: Any
-) -> Case:
+def _bound_free(name: str, method: str, reference: Any = None, **kwargs: Any) -> Case:
     make = getattr(optim, method)
-    return Case(name, make, kwargs, getattr(ref, method), reference, accuracy=accuracy)
+    return Case(name, make, kwargs, getattr(ref, method), reference)
 
 
 def _spg(name: str, **kwargs: Any) -> Case:
-    return Case(name, optim.SPG, kwargs, ref.SPG, needs="value", answer="best", accuracy=1e-7)
+    return Case(name, optim.SPG, kwargs, ref.SPG, needs="value", answer="best")
 
 
 CASES = [
     _adaptive("gd", lr=0.05, psi="none"),
     _adaptive("gd-momentum", lr=0.05, psi="none", beta=0.5),
     _adaptive("adagrad", lr=0.5, psi="adagrad", v0=0.1),
-    _adaptive("adam", lr=0.01, psi="adam", gamma=0.99, accuracy=0.05),
+    _adaptive("adam", lr=0.01, psi="adam", gamma=0.99),
     _adaptive("amsgrad", lr=0.1, psi="amsgrad", gamma=0.5),
     _adagrad("adagrad-norm", lr=2.0, average=1.0),
     _adagrad("gen-adagrad-0.75", lr=5.0, alpha=0.75),
     _adagrad("adagrad-mapping", accumulate="mapping"),
-    _search("backtracking-quad", "Backtracking", accuracy=1e-7),
+    _search("backtracking-quad", "Backtracking"),
     _search("backtracking-armijo", "Backtracking", test="armijo", safe=False),
     _search("sls", "StochasticLineSearch", num_batches=10),
     _adgd("adgd-mm20", "mm20", lr=1e-3),
     _adgd("adgd-mm20lin", "mm20lin", lr=1e-3),
     _adgd("adgd-mm23", "mm23"),
     _adgd("adgd-adapg", "adapg"),
-    _polyak("polyak", "Polyak", f_bound=0.0, accuracy=0.05),
+    _polyak("polyak", "Polyak", f_bound=0.0),
     _polyak("sps", "SPS", max_step=0.1),
-    _polyak("sps-smooth", "SPS", growth=1.1, max_step=0.05, accuracy=None),
+    _polyak("sps-smooth", "SPS", growth=1.1, max_step=0.05),
     _polyak("decsps", "DecSPS", max_step=0.2),
-    _polyak("hazan-kakade", "HazanKakade", f_bound=-5.0, epoch_steps=40, accuracy=0.1),
+    _polyak("hazan-kakade", "HazanKakade", f_bound=-5.0, epoch_steps=40),
     Case(
         "sc-adangd",
         optim.SCAdaNGD,
         {"strong_convexity": 1.0},
         ref.SCAdaNGD,
         answer="averaged",
-        accuracy=0.05,
     ),
     Case(
         "strongly-convex-sgd",
         optim.StronglyConvexSGD,
         {"strong_convexity": 0.5, "lr": 0.5, "average": 1.0},
         ref.StronglyConvexSGD,
+        {"strong_convexity": 0.5, "lr": 0.5},
         answer="averaged",
-        accuracy=0.05,
     ),
     Case(
         "kt",
@@ -119,20 +111,19 @@ CASES = [
         ref.KT,
         {"bound": 60.0},
         answer="averaged",
-        accuracy=0.3,
     ),
-    Case("cocob", optim.COCOB, {}, ref.COCOB, rowwise=False, accuracy=0.05),
+    Case("cocob", optim.COCOB, {}, ref.COCOB, rowwise=False),
     _bound_free("coin", "CoinBetting", curvature=False),
     _bound_free("coin-curvature", "CoinBetting", bound=60.0, curvature=True),
-    _bound_free("freerex", "FreeRex", accuracy=0.2),
-    _bound_free("freerex-momentum", "FreeRex", momentum=True, accuracy=0.5),
+    _bound_free("freerex", "FreeRex"),
+    _bound_free("freerex-momentum", "FreeRex", momentum=True),
     _bound_free("dog", "DoG", r_eps=1e-2, average=8.0, reference={"r_eps": 1e-2}),
     _bound_free("dowg", "DoWG", lr=0.5),
     _spg("spg", lr=0.05),
     _spg("spg-probe"),
     _spg("spg-first-move", first_move=2.0),
     # Long steps would amplify rounding.
-    Case("spg-unguarded", optim.SPG, {"lr": 0.01, "safeguard": False}, ref.SPG, accuracy=1e-7),
+    Case("spg-unguarded", optim.SPG, {"lr": 0.01, "safeguard": False}, ref.SPG),
     Case("lbfgs", optim.LBFGS, {"history": 5}, ref.LBFGS, needs="value", takes_sets=False),
 ]
 

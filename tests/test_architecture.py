@@ -195,7 +195,7 @@ def test_importing_changes_nothing_and_imports_no_optional_package() -> None:
     ("code", "heavy"),
     [
         (
-            "import neada, neada.tables, neada.checks, neada.runs\n"
+            "import neada, neada.checks, neada.runs\n"
             "from neada.cli import main; main(['--help']); main(['train', '--help'])",
             {"torch", "numpy"},
         ),

@@ -108,16 +108,6 @@ def test_no_perturbation_is_larger_than_epsilon(
         assert low <= float(z.min()) and float(z.max()) <= high
 
 
-def test_fgsm_uses_all_of_epsilon_up_to_rounding() -> None:
-    model, x, y = trained()
-    ulp = 2.0**-23  # of entries below 2: what rounding towards the center takes at most
-    for norm, lost in (("linf", ulp), ("l2", ulp * math.sqrt(16))):
-        z = fgsm(model, x, y, 0.1, norm=norm)
-        apart = (z.double() - x.double()).flatten(1)
-        sizes = apart.abs().amax(1) if norm == "linf" else apart.norm(dim=1)
-        assert float(sizes.min()) >= 0.1 - lost
-
-
 def test_a_range_that_float32_cannot_express_is_not_left() -> None:
     low, high = 0.1, 0.7  # float32(0.7) is below, float32(0.1) above; their negatives are not
     x = torch.tensor([[0.3, -0.3]])
@@ -326,7 +316,7 @@ def test_accuracy_refuses_nonsense(data, attack, options, kind, sentence) -> Non
 
 
 def test_attacks_share_no_arithmetic_with_the_rest() -> None:
-    shared = {"neada.checks", "neada.tables", "neada.folding"}
+    shared = {"neada.checks", "neada.folding"}
     for path in Path(neada.attacks.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module] if isinstance(node, ast.ImportFrom) else []

@@ -221,22 +221,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_perturbations(name: str, options: str) -> None:
-    inputs, targets = batch()
-
-    def run() -> Tensor:
-        torch.manual_seed(2)
-        objective = OBJECTIVES[name](
-            network(), adversary=Adversary(stopping=FixedSteps(6), **OPTIONS[options])
-        )
-        objective.perturb(inputs, targets)
-        return objective.perturb(inputs, targets).inputs
-
-    check(run, resolved=name != "TRADES")  # which starts at a minimum, where the gradient is noise
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", OBJECTIVES)
 def test_training(name: str, options: str) -> None:
     inputs, targets = batch()
 

@@ -76,12 +76,6 @@ def test_it_goes_on_from_any_batch(done) -> None:
     assert orders(sought, 20 - done) == expected[done:]
 
 
-def test_a_position_saved_while_a_batch_is_used_is_the_next() -> None:
-    batches = Batches(INPUTS, TARGETS, 5, seed=0)
-    positions = [(batches.epoch, batches.batch) for _ in itertools.islice(batches.endless(), 6)]
-    assert positions == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1)]
-
-
 def test_a_loop_runs_to_the_end_of_its_epoch() -> None:
     batches = Batches(INPUTS, TARGETS, 5, seed=0)
     batches.seek(2, 3)
@@ -106,12 +100,6 @@ def test_ranks_share_the_batches_of_one_process(num_ranks) -> None:
         assert list(itertools.chain(*shares))[: len(together)] == together
     with pytest.raises(ValueError, match="ranks"):
         Batches(INPUTS, TARGETS, 5, part=(0, 2))
-
-
-def test_extra_tensors_come_along() -> None:
-    groups, weights = TARGETS % 2, INPUTS.sum(1)
-    for _, _, ids, group, weight in Batches(INPUTS, TARGETS, 5, seed=0, extras=(groups, weights)):
-        assert torch.equal(group, groups[ids]) and torch.equal(weight, weights[ids])
 
 
 def test_batches_are_copies() -> None:

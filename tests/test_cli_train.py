@@ -81,15 +81,10 @@ def test_a_terminated_training_exits_130_and_resumes(
     assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--quiet"]) == 0
     assert (tmp_path / "run" / "result.json").exists()
     assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--gamma", "9"]) == 2
-
-
-def test_a_repeated_command_resumes(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    resume = ["--out", str(trained), "--resume", "--quiet"]
-    assert main([*SYNTHETIC, *resume]) == 0
-    assert main(["train", "--inner-steps", "2", *resume]) == 0
+    longer = ["train", "--out", str(tmp_path / "run"), "--resume", "--max-calls", "120", "--json"]
     capsys.readouterr()
-    assert main(["train", "--eval-eps", "0.3", *resume]) == 2
-    assert "eval_eps" in capsys.readouterr().err
+    assert main(longer) == 0
+    assert json.loads(capsys.readouterr().out)["calls"] == 120
 
 
 def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,16 +93,6 @@ def test_json_says_everything(trained: Path, capsys: pytest.CaptureFixture[str])
     assert facts["status"] == "FINISHED" and facts["calls"] == 90
     assert set(facts["accuracies"]) == {"test_clean", "test_0.3", "test_0.5"}
     assert facts["config"]["lr_y"] == 0.05
-
-
-def test_a_run_is_replaced_only_by_force(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [*SYNTHETIC, "--max-calls", "9", "--out", str(tmp_path), "--quiet"]
-    assert main(arguments) == 0
-    assert main(arguments) == 2
-    assert "overwrite" in capsys.readouterr().err
-    assert main([*arguments, "--overwrite"]) == 0
 
 
 def test_a_loss_that_is_not_finite_exits_1(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from neada import constrain, optim, robust, sets, steppers
-from neada.optim.constrain import constraints
+from neada.optim.constrain import installed_sets
 from optimizers import vector
 
 
@@ -23,7 +23,7 @@ def test_constrain_projects_after_every_step_and_can_be_replaced() -> None:
             optimizer.step()
             assert float(w.detach().norm()) <= radius * (1 + 1e-12)
         assert float(w.detach().norm()) == pytest.approx(radius)
-    assert repr(constraints(optimizer)) == repr([sets.L2Ball(0.1)])
+    assert repr(installed_sets(optimizer)) == repr([sets.L2Ball(0.1)])
     constrain(optimizer, None)
     for _ in range(5):
         optimizer.step()
@@ -76,7 +76,7 @@ def test_an_explicit_set_replaces_that_of_the_group() -> None:
     w = vector(0.0)
     optimizer = torch.optim.SGD([{"params": [w], "constraint": sets.Box(-1.0, 1.0)}])
     constrain(optimizer, None)
-    assert constraints(optimizer) == [None]
+    assert installed_sets(optimizer) == [None]
 
 
 def test_constrain_on_one_of_ours_is_its_constraint_argument() -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ SYNTHETIC, MNIST = synthetic_dro, mnist_dro
 def record_of(module: Any, config: Any, folder: Path) -> Record:
     run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
-    module.run(config, run, lambda part: None)
+    module.run(config, run)
     run.finish()
     return Record(config, run.rows())
 
@@ -189,16 +188,23 @@ def test_differences_pair_the_seeds() -> None:
         return robust_training.last(record, "v")
 
     assert robust_training.differences(runs, others, value).tolist() == [-3.0, 1.0]
-    drops = robust_training.drop_differences((runs, others), (others, runs), value)
-    assert drops.tolist() == [6.0, -2.0]
-    first, second = ({0: Record(config, [{"v": 100.0 * hits / 359}])} for hits in (240, 241))
-    tie = robust_training.drop_differences((first, second), (first, second), value)
-    assert tie.tolist() == [0.0]
-    shifted = {0: Record(config, [{"v": 100.0 * 301 / 359}])}
-    after = {0: Record(config, [{"v": 100.0 * 302 / 359}])}
-    tie = robust_training.drop_differences((first, second), (shifted, after), value)
-    assert tie.tolist() == [0.0]  # a tie is not a lead of 7e-15 points
-    assert robust_training.mean(np.array([])) is None
+
+
+def test_drops_pair_the_seeds_and_a_tie_is_not_a_lead() -> None:
+    def advantages(*accuracies: float) -> list[float]:
+        """NeAda's advantage for one seed: Adam and NeAda, with separate and equal rates."""
+        cells = [(method, rate) for method in ("gdmax", "neada") for rate in (0.08, 0.01)]
+        records = [
+            Record(synthetic_dro.Config(method, rate, 4, 100), [{"test_0.5": accuracy}])  # type: ignore[arg-type]
+            for (method, rate), accuracy in zip(cells, accuracies, strict=True)
+        ]
+        other = Record(synthetic_dro.Config("gdmax", 0.08, 9, 100), [{"test_0.5": 0.0}])
+        runs = robust_training.Comparison("toy", "Figure 3", [*records, other], (0.08, 0.01))
+        found: list[float] = runs.advantages(0.5).tolist()
+        return found
+
+    assert advantages(0.9, 0.7, 0.8, 0.75) == [15.0]
+    assert advantages(240 / 359, 241 / 359, 301 / 359, 302 / 359) == [0.0]  # not 7e-15 points
 
 
 def test_the_larger_class_is_what_the_generator_draws() -> None:
@@ -215,57 +221,13 @@ def tiny_training(**changes: Any) -> TrainConfig:
     return TrainConfig(data="synthetic", max_calls=30, eval_eps=(0.5,), **changes)
 
 
-def rows_without_time(run: RunFolder) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
-
-
-def test_an_interrupted_training_goes_on_and_a_finished_one_starts_again(tmp_path: Path) -> None:
-    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
-    config = tiny_training()
-    for run in (whole, cut):
-        run.start({})
-    robust_training.train_into(config, whole, lambda part: None, resumable=True)
-
-    def interrupt(part: float) -> None:
-        if part > 0.5:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        robust_training.train_into(config, cut, interrupt, resumable=True)
-    assert cut.rows() == []
-    for least, most in ((0.5, 1.0), (0.0, 0.5)):
-        cut.start({}, overwrite=True)
-        parts: list[float] = []
-        robust_training.train_into(config, cut, parts.append, resumable=True)
-        assert least < parts[0] < most
-        assert rows_without_time(cut) == rows_without_time(whole)
-
-
-def test_an_interrupted_run_of_the_loop_of_the_authors_is_resumed(tmp_path: Path) -> None:
-    config = synthetic_dro.Config("neada", 0.08, seed=1, max_calls=120, num_evaluations=4)
-    whole = record_of(SYNTHETIC, config, tmp_path / "whole").rows
-    run = RunFolder(tmp_path / "cut")
-    run.start({})
-
-    def interrupt(part: float) -> None:
-        if part > 0.6:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        synthetic_dro.run(config, run, interrupt)
-    parts: list[float] = []
-    synthetic_dro.run(config, run, parts.append)
-    assert parts[0] > 0.5
-    assert run.rows() == whole
-
-
 def test_a_training_that_diverges_is_a_result(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.start({})
     config = tiny_training(
         method="gdmax", x_optimizer="sgd", y_optimizer="sgd", inner_steps=1, lr_x=1e30
     )
-    robust_training.train_into(config, run, lambda part: None, resumable=False)
+    robust_training.train_into(config, run, resumable=False)
     *_, there, end = run.rows()
     assert there["calls"] < end["calls"] == 30
     for row in (there, end):

@@ -22,7 +22,7 @@ def records(tmp_path_factory) -> list[Record]:
         config = errata.Config(letter)
         run = RunFolder(folder / config.label)
         run.start(asdict(config))
-        errata.run(config, run, lambda part: None)
+        errata.run(config, run)
         run.finish()
         found.append(Record(config, run.rows()))
     return found
@@ -31,9 +31,8 @@ def records(tmp_path_factory) -> list[Record]:
 def test_every_correction_is_confirmed(records) -> None:
     found = errata.claims(records)
     for claim in found:
-        confirmed = claim.sentence[0] in QUICK
-        assert claim.result == ("supported" if confirmed else "not tested"), claim
-    assert {claim.sentence[0] for claim in found} == set(CORRECTIONS)
+        assert claim.result == "supported", claim
+    assert {claim.sentence[0] for claim in found} == set(QUICK)
 
 
 @pytest.mark.slow
@@ -41,10 +40,10 @@ def test_every_correction_is_confirmed(records) -> None:
 def test_the_longer_corrections_are_confirmed(letter: str, tmp_path) -> None:
     run = RunFolder(tmp_path / "run")
     run.start({})
-    errata.run(errata.Config(letter), run, lambda part: None)
+    errata.run(errata.Config(letter), run)
     run.finish()
     found = errata.claims([Record(errata.Config(letter), run.rows())])
-    verdicts = {claim.result for claim in found if claim.sentence[0] == letter}
+    verdicts = {claim.result for claim in found}
     assert verdicts == {"supported"}
 
 
@@ -57,7 +56,7 @@ def test_a_wrong_number_is_not_confirmed(records) -> None:
             if "relation" in row
         ]
         wrong.append(Record(record.config, rows))
-    verdicts = {claim.result for claim in errata.claims(wrong) if claim.sentence[0] in QUICK}
+    verdicts = {claim.result for claim in errata.claims(wrong)}
     assert verdicts == {"not supported"}
 
 
@@ -80,17 +79,3 @@ def test_the_counterexample_to_theorem_1_by_hand(records) -> None:
     assert found["left"] == pytest.approx(1.0, abs=5e-4)
     assert found["printed"] == pytest.approx(0.739, abs=5e-4)
     assert found["corrected"] == pytest.approx(1.063, abs=5e-4)
-
-
-def test_the_regret_by_hand() -> None:
-    """Three rounds on (x - z)^2 / 2 over [-1, 1] with alpha = 1/2, v_0 = 1 and lr = 1/2."""
-    targets = np.array([[1.0], [-1.0], [1.0]])
-    regret, sums = corrections._play(targets, np.array([0.5]), alpha=0.5)
-    x, v, losses = 0.0, 1.0, []
-    for t, z in enumerate(targets[:, 0]):
-        losses.append((x - z) ** 2 / 2)
-        v += (x - z) ** 2
-        x = float(np.clip(x - 0.5 * (x - z) / v**0.5, -1.0, 1.0))
-        best = min(((p - targets[: t + 1]) ** 2).sum() / 2 for p in np.linspace(-1, 1, 2001))
-        assert regret[t, 0] == pytest.approx(sum(losses) - best, abs=1e-6)
-        assert sums[t, 0] == pytest.approx(v)

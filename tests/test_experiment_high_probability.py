@@ -16,7 +16,7 @@ def records_of(tmp_path, num_seeds: int, num_outer: int) -> list[Record]:
         config = replace(config, num_outer=num_outer)
         run = RunFolder(tmp_path / config.label)
         run.start(asdict(config))
-        high_probability.run(config, run, lambda part: None)
+        high_probability.run(config, run)
         run.finish()
         records.append(Record(config, run.rows()))
     return records

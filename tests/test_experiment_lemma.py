@@ -22,7 +22,7 @@ def small(family: str) -> lemma.Config:
 def recorded(config: lemma.Config, folder: Path) -> Record:
     run = RunFolder(folder / config.family)
     run.start(asdict(config))
-    lemma.run(config, run, lambda part: None)
+    lemma.run(config, run)
     run.finish()
     return Record(config, run.rows())
 
@@ -90,7 +90,7 @@ def test_nothing_moves_on_the_border(family: str, tmp_path: Path) -> None:
 def test_every_claim_holds_and_each_flips_with_its_number(tmp_path: Path) -> None:
     records = [recorded(replace(small(f), num_r=61), tmp_path) for f in FAMILIES]
     assert {c.result for c in lemma.claims(records)} == {"supported"}
-    assert len(lemma.claims(records)) == 13
+    assert len(lemma.claims(records)) == 8
 
     def verdicts(column: str, factor: float) -> dict[str, str]:
         """The claims when a column of every run is multiplied by a factor."""
@@ -100,12 +100,9 @@ def test_every_claim_holds_and_each_flips_with_its_number(tmp_path: Path) -> Non
         ]
         return {c.id: c.result for c in lemma.claims(changed)}
 
-    larger = verdicts("relative", 1e30)
-    assert all(larger[f"lemma/{f}-sides"] == "not supported" for f in FAMILIES)
-    assert larger["lemma/gda-closed-form"] == "not supported"
-    assert all(larger[f"lemma/{f}-constant"] == "supported" for f in FAMILIES)
     endless = verdicts("relative", math.inf)
     assert all(endless[f"lemma/{f}-border"] == "not supported" for f in FAMILIES)
+    assert all(endless[f"lemma/{f}-constant"] == "supported" for f in FAMILIES)
     moved = verdicts("border", 1.0 + 1e-8)
     assert all(moved[f"lemma/{f}-constant"] == "not supported" for f in FAMILIES)
 

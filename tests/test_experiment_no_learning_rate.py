@@ -5,9 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import scipy.stats
 import torch
 from torch import nn
 
@@ -21,7 +19,7 @@ from reproduction.experiment import Claim, Record
 def record_of(config: Any, folder: Path) -> Record:
     run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
-    no_learning_rate.run(config, run, lambda part: None)
+    no_learning_rate.run(config, run)
     run.finish()
     return Record(config, run.rows())
 
@@ -115,40 +113,18 @@ def judged(accuracy: Accuracy, seeds: int = 3) -> dict[str, Claim]:
     return {claim.id.removeprefix("no-learning-rate/"): claim for claim in claims}
 
 
-def lower_end(values: list[float]) -> float:
-    """By scipy: of a two-sided 90 % interval, which is one-sided 95 %."""
-    interval = scipy.stats.t.interval(
-        0.9, len(values) - 1, np.mean(values), scipy.stats.sem(values)
-    )
-    return float(interval[0])
-
-
-def test_the_measured_numbers_are_ends_of_intervals_over_seeds() -> None:
+def test_the_measured_numbers_are_means_over_seeds() -> None:
     found = judged(made_up)
     assert len(found) == 3 * 4 + 3 + 2
     assert {claim.seeds for claim in found.values()} == {3}
-    noise = [0.0, 0.1, 0.2]
-    expected = lower_end([10.0 + n for n in noise])
-    assert found["not-worse-adam-15-0.001"].measured == pytest.approx(expected, abs=1e-3)
-    expected = lower_end([20.0 + n for n in noise])
-    assert found["not-worse-adam-15-0.0001"].measured == pytest.approx(expected, abs=1e-3)
-    expected = lower_end([5.0 + n for n in noise])
-    assert found["not-worse-tiada-0.1"].measured == pytest.approx(expected, abs=1e-3)
+    assert found["not-worse-adam-15-0.001"].measured == pytest.approx(10.1, abs=1e-9)
+    assert found["not-worse-adam-15-0.0001"].measured == pytest.approx(20.1, abs=1e-9)
+    assert found["not-worse-tiada-0.1"].measured == pytest.approx(5.1, abs=1e-9)
     assert "lr_x = 0.1 (there 10)" in found["not-worse-tiada-0.1"].sentence
     assert found["not-wider-adam-15"].measured == pytest.approx(10.0)
     assert found["not-wider-neada-adam"].measured == pytest.approx(0.0, abs=1e-9)
     assert found["lr-x-can-go-dog"].measured == pytest.approx(-2.0)
     assert found["lr-x-can-go-dowg"].measured == pytest.approx(-20.0)
-    assert "70.1 % against 60.0 %" in found["not-worse-adam-15-0.001"].note
+    assert "70.1 against 60.0" in found["not-worse-adam-15-0.001"].note
     failing = {name for name, claim in found.items() if claim.result == "not supported"}
     assert failing == {"lr-x-can-go-dowg"}
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5, 10, 14])
-def test_the_interval_is_that_of_student(seeds: int) -> None:
-    values = np.random.default_rng(seeds).normal(size=seeds)
-    exact = lower_end(list(values))
-    wider = 0.03 * values.std(ddof=1)  # beyond 10 seeds the table is on the safe side
-    found = no_learning_rate._lower_end(values)
-    assert found is not None
-    assert exact - wider <= found <= exact + 1e-3 * values.std(ddof=1)

@@ -19,7 +19,7 @@ from reproduction.experiment import Claim, Record
 def played(module: Any, config: Any, folder: Path) -> Record:
     run = RunFolder(folder)
     run.start(dataclasses.asdict(config))
-    module.run(config, run, lambda part: None)
+    module.run(config, run)
     return Record(config, run.rows())
 
 
@@ -70,7 +70,7 @@ def test_marks_begin_at_one_and_end_at_the_last_step() -> None:
 # Games.
 
 
-@pytest.mark.parametrize("name", ["tail", "steep tail", "curved"])
+@pytest.mark.parametrize("name", ["tail", "steep tail"])
 def test_a_game_is_what_it_declares(name: str) -> None:
     game = rates.tail_game(name)
     generator = torch.Generator().manual_seed(0)
@@ -185,25 +185,19 @@ def deterministic_records(tmp_path_factory: pytest.TempPathFactory) -> list[Reco
 
 def test_a_deterministic_rate_is_judged_by_its_rows(deterministic_records: list[Record]) -> None:
     found = deterministic_rate.claims(deterministic_records)
-    assert named(found, "gd-1-l").result == named(found, "lr-0.1").result == "supported"
-    assert named(found, "lr-spread").result == named(found, "hard-enough").result == "supported"
-    assert named(found, "polyak").result == "not tested"
+    assert named(found, "gd-1-l").result == named(found, "lr-0.01").result == "supported"
+    assert named(found, "hard-enough").result == "supported"
     slow = [
         Record(r.config, [{**row, "error": row["calls"] ** -0.3} for row in r.rows])
         for r in deterministic_records
     ]
     found = deterministic_rate.claims(slow)
-    assert named(found, "gd-1-l").result == named(found, "lr-0.1").result == "not supported"
+    assert named(found, "gd-1-l").result == named(found, "lr-0.01").result == "not supported"
     fast = [
         Record(r.config, [{**row, "error": 1.0 / row["calls"]} for row in r.rows])
         for r in deterministic_records
     ]
     assert named(deterministic_rate.claims(fast), "hard-enough").result == "not supported"
-    apart = [
-        Record(r.config, [{**row, "error": row["error"] * r.config.lr} for row in r.rows])
-        for r in deterministic_records
-    ]
-    assert named(deterministic_rate.claims(apart), "lr-spread").result == "not supported"
 
 
 def test_the_cost_is_that_of_the_algorithm_by_hand(
@@ -245,4 +239,3 @@ def test_a_wrong_error_flips_the_stochastic_claims(tmp_path: Path) -> None:
     for name in ("tail", "valley", "growing-batch", "batch-of-1"):
         assert (slow[name], fast[name]) == ("not supported", "supported")
     assert (slow["frozen-x"], fast["frozen-x"]) == ("supported", "not supported")
-    assert slow["coin-log"] == "not tested"

@@ -39,19 +39,19 @@ class Halving:
         if isinstance(self.done, Tensor):
             self.grad_sq[self.done] = 100.0  # not to be used
 
-    def settle(self, done: Any, *, unseen: bool = False) -> bool:
+    def retire(self, done: Any, *, unevaluated: bool = False) -> bool:
         if isinstance(done, Tensor):
-            self.log.append(f"settle {done.tolist()}" + " unseen" * unseen)
+            self.log.append(f"retire {done.tolist()}" + " unevaluated" * unevaluated)
         self.done = done
         return bool(torch.as_tensor(done).all())
 
 
 def run(
-    oracle: Halving, rule: StoppingRule, t: int = 0, resting: Tensor | None = None, **options: Any
+    oracle: Halving, rule: StoppingRule, t: int = 0, frozen: Tensor | None = None, **options: Any
 ) -> tuple[InnerResult, Counters]:
     counters = Counters()
     loop = InnerLoop(rule, InnerOptions(**options), max_steps=50)
-    return loop.maximize(oracle, t, counters, resting), counters
+    return loop.maximize(oracle, t, counters, frozen), counters
 
 
 def double(*numbers: float) -> Tensor:
@@ -87,40 +87,37 @@ def test_rows_are_settled_one_by_one_and_the_reasons_are_counted() -> None:
     oracle = Halving(double(1.0, 16.0, 0.1, 1e9))
     result, _ = run(oracle, FixedAccuracy(0.5) | FixedSteps(3), min_steps=0)
     assert result.steps == 3
-    assert [line for line in oracle.log if line.startswith("settle")] == [
-        "settle [False, False, True, False]",
-        "settle [True, False, True, False]",
-        "settle [True, False, True, False]",
+    assert [line for line in oracle.log if line.startswith("retire")] == [
+        "retire [False, False, True, False]",
+        "retire [True, False, True, False]",
+        "retire [True, False, True, False]",
     ]
     torch.testing.assert_close(result.grad_sq, double(0.25, 1.0, 0.1, 1e9 / 16))
     assert result.reason == "gradient mapping <= 0.5 (2), 3 inner steps (2)"
 
 
-def test_the_loop_ends_with_the_slowest_row() -> None:
-    oracle = Halving(double(1.0, 16.0, 0.1))
-    result, _ = run(oracle, FixedAccuracy(0.5), min_steps=0)
-    assert (result.steps, result.reason) == (3, "gradient mapping <= 0.5")
-    torch.testing.assert_close(result.grad_sq, double(0.25, 0.25, 0.1))
-    assert oracle.log[-1] == "settle [True, True, True]"
-
-
-def test_rows_at_rest_from_the_beginning_do_not_delay_the_others() -> None:
+def test_frozen_rows_do_not_delay_the_others() -> None:
     oracle = Halving(double(1e300, 1.0))
-    result, _ = run(oracle, FixedAccuracy(0.5), resting=torch.tensor([True, False]))
+    result, _ = run(oracle, FixedAccuracy(0.5), frozen=torch.tensor([True, False]))
     assert result.steps == 1
 
 
 def test_rows_that_need_no_step_take_one_and_are_not_evaluated_again() -> None:
     oracle = Halving(double(0.2, 16.0, 0.1), trusting=True)
     result, _ = run(oracle, FixedAccuracy(0.5))
-    assert oracle.log[:4] == ["evaluate", "move", "settle [True, False, True] unseen", "evaluate"]
+    assert oracle.log[:4] == [
+        "evaluate",
+        "move",
+        "retire [True, False, True] unevaluated",
+        "evaluate",
+    ]
     assert (result.steps, oracle.log.count("evaluate")) == (3, 4)
     # The measure of a row is that of its last evaluation.
     torch.testing.assert_close(result.grad_sq, double(0.2, 0.25, 0.1))
     assert result.reason == "gradient mapping <= 0.5"
     easy = Halving(double(0.2, 0.1), trusting=True)
     result, counters = run(easy, FixedAccuracy(0.5))
-    assert easy.log == ["evaluate", "move", "settle [True, True] unseen"]
+    assert easy.log == ["evaluate", "move", "retire [True, True] unevaluated"]
     assert (result.steps, counters.inner_steps) == (1, 1)
 
 
@@ -132,23 +129,6 @@ def test_only_the_one_step_that_is_always_taken_is_trusted(options: Any) -> None
         run(oracle, FixedAccuracy(0.5), **options)
         logs.append(oracle.log)
     assert logs[0] == logs[1]
-
-
-def test_what_is_kept_from_one_loop_to_the_next() -> None:
-    y = torch.ones(2, requires_grad=True)
-    y.grad = torch.ones(2)
-    for keep, kept in (("nothing", set()), ("step", set(AdGD.step_numbers))):
-        optimizer = AdGD([y], lr=0.25)
-        optimizer.step()
-        InnerLoop(None, InnerOptions(keep=keep), 10).renew(optimizer)  # type: ignore[arg-type]
-        assert set(optimizer.param_groups[0]["numbers"]) == kept
-    auto = InnerLoop(None, InnerOptions(), 10)
-    assert auto.check_keep(AdGD([y])) == "step"
-    assert auto.check_keep(GeneralizedAdaGrad([y])) == "everything"
-    adam = torch.optim.Adam([y])
-    adam.step()
-    InnerLoop(None, InnerOptions(keep="nothing"), 10).renew(adam)
-    assert not adam.state
 
 
 def test_a_rule_that_compares_with_x_is_saved_with_the_loop() -> None:

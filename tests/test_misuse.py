@@ -93,9 +93,12 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: steppers.TiAda([X], [Y]).load_state_dict({}), ValueError, "TiAda"),
     (lambda: wrm().step(sgd(), INPUTS[:0], TARGETS[:0]), ValueError, "samples"),
     (lambda: wrm().step(sgd([X]), INPUTS, TARGETS), ValueError, "model"),
+    (lambda: wrm().perturb(INPUTS * math.nan, TARGETS), ValueError, "inputs"),
+    (lambda: wrm().perturb(INPUTS / 0.0, TARGETS), ValueError, "inputs"),
     (lambda: robust.certificate(wrm(), [], rho=0.1), ValueError, "batches"),
     # Paths.
     (lambda: data.load("nowhere.npz"), data.DataError, "nowhere"),
+    (lambda: data.load("fashon_mnist"), data.DataError, "fashion"),
     (lambda: data.load("mnist", folder="."), data.DataError, "mnist"),
     # Training.
     (lambda: TrainConfig(gamma=0.0), ValueError, "gamma"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,7 @@ def test_another_algorithm_is_not_supported(
             monkeypatch.setattr(module, optimizer, changed(getattr(module, optimizer), mutation))
     if module is deterministic_rate and mutation == "freeze y":
         ascent = changed(deterministic_rate.torch.optim.SGD, mutation)
-        solver = deterministic_rate._Solver(lambda y, x, p: ascent([y], 0.1, maximize=True))
-        monkeypatch.setitem(module._SOLVERS, GD, dataclasses.replace(solver, keep="everything"))
+        monkeypatch.setitem(module._SOLVERS, GD, partial(ascent, lr=0.1))
     if module is stochastic_rate:
         monkeypatch.setitem(module._SOLVERS, SGD, changed(module._SOLVERS[SGD], mutation))
     if mutation == "no inner loop":
@@ -88,7 +88,7 @@ def test_another_algorithm_is_not_supported(
         if chosen.items() <= dataclasses.asdict(config).items():
             run = RunFolder(tmp_path / str(number))
             run.start(dataclasses.asdict(config))
-            module.run(config, run, lambda part: None)
+            module.run(config, run)
             records.append(Record(config, run.rows()))
     found = {claim.id.partition("/")[2]: claim.result for claim in module.claims(records)}
     tested = set(found.values()) - {"not tested"}

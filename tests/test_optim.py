@@ -1,4 +1,4 @@
-"""Every optimizer against its reference, as a torch optimizer, and to the solution in a box."""
+"""Every optimizer against its reference, and as a torch optimizer."""
 
 import pickle
 
@@ -99,32 +99,6 @@ def test_learning_rate_schedulers_work(case: Case) -> None:
     run(case, scheduled, slow, 1)
     run(case, plain, fast, 1)
     torch.testing.assert_close(10.0 * (slow - before), fast - before, rtol=1e-12, atol=0.0)
-
-
-@with_sets
-def test_reaches_the_solution_of_a_quadratic_in_a_box(case: Case) -> None:
-    """The solution has active bounds; `accuracy` is in the table."""
-    problem = Problem(dimension=4, kappa=10.0, seed=5)
-    box = sets.Box(-0.5, 0.5)
-    solution = torch.zeros(4, dtype=torch.float64)
-    matrix = torch.as_tensor(problem.matrix)
-    for _ in range(5000):  # plain projected gradient descent as the judge
-        gradient = matrix @ (solution - torch.as_tensor(problem.center))
-        solution = (solution - gradient / 10.0).clamp(-0.5, 0.5)
-    assert bool((solution.abs() == 0.5).any())
-    w = leaf(np.zeros(4))
-    optimizer = make(case, [w], constraint=box)
-    for _ in range(2000):
-        take_step(optimizer, case, lambda: problem.torch_value(w))
-        assert bool(box.contains(w))
-    if case.answer == "point":
-        found = w.detach().clone()
-    else:
-        with getattr(optimizer, case.answer)():
-            found = w.detach().clone()
-    assert bool(box.contains(found))
-    if case.accuracy is not None:
-        assert float((found - solution).norm()) <= case.accuracy
 
 
 @every_case

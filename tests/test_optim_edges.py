@@ -25,17 +25,6 @@ def test_a_tensor_without_gradient_rests_in_a_box(case: Case) -> None:
     assert torch.equal(b, resting)
 
 
-@with_sets
-def test_from_an_infeasible_start_every_iterate_is_feasible(case: Case) -> None:
-    problem = Problem()
-    w = leaf(np.full(6, 5.0))
-    ball = sets.L2Ball(1.0)
-    optimizer = make(case, [w], constraint=ball)
-    for _ in range(45):
-        take_step(optimizer, case, lambda: problem.torch_value(w))
-        assert bool(ball.contains(w))
-
-
 def test_backtracking_is_not_frozen_by_a_large_first_value() -> None:
     w = torch.tensor([300.0, 200.0], requires_grad=True)
     optimizer = optim.Backtracking([w])
@@ -151,14 +140,6 @@ def test_states_of_other_methods_are_refused() -> None:
         optim.GeneralizedAdaGrad([w]).load_state_dict(optim.AdGD([w]).state_dict())
 
 
-def test_a_number_may_be_loaded_where_a_function_was_saved() -> None:
-    w = vector(1.0)
-    saved = optim.Polyak([w], f_bound=lambda: 0.0).state_dict()
-    optimizer = optim.Polyak([w], f_bound=0.5)
-    optimizer.load_state_dict(saved)
-    assert optimizer.param_groups[0]["f_bound"] == 0.5
-
-
 def test_schedulers_accept_an_adgd_without_a_learning_rate() -> None:
     optimizer = optim.AdGD([vector(1.0)])
     torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
@@ -166,14 +147,6 @@ def test_schedulers_accept_an_adgd_without_a_learning_rate() -> None:
     late.param_groups[0]["params"][0].grad = torch.ones(1, dtype=torch.float64)
     late.step()
     assert late.param_groups[0]["numbers"]["step"] == 1e-2  # adapg's, not mm20lin's
-
-
-def test_a_bound_may_be_a_tensor() -> None:
-    w = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
-    optimizer = optim.Polyak([w], f_bound=lambda: torch.tensor(0.0))
-    w.grad = torch.tensor(2.0, dtype=torch.float64)
-    optimizer.step(value=4.0)
-    assert float(w.detach()) == 1.0
 
 
 def test_a_batch_may_have_no_rows() -> None:

@@ -147,7 +147,7 @@ def test_it_does_not_stall_where_values_are_equal_to_rounding(offset: float) -> 
 
 @pytest.mark.parametrize("options", [{"lr": 3.0}, {}, {"lr": 0.1, "safeguard": False}])
 @pytest.mark.parametrize("constraint", [None, sets.Box(-0.4, 1.5)])
-def test_rows_at_rest_are_as_if_they_had_not_been_asked(options: Any, constraint: Any) -> None:
+def test_frozen_rows_are_not_evaluated(options: Any, constraint: Any) -> None:
     generator = torch.Generator().manual_seed(5)
     start = torch.randn(4, 3, generator=generator, dtype=torch.float64)
     resting = torch.rand(15, 4, generator=generator) < 0.4
@@ -167,7 +167,7 @@ def test_rows_at_rest_are_as_if_they_had_not_been_asked(options: Any, constraint
         constraint.project_(w)
     for rows in resting:
         before = w.detach().clone()
-        with together.rows_at_rest(rows):
+        with together.frozen_rows(rows):
             step(together, w)
         assert torch.equal(w.detach()[rows], before[rows])
     for i in range(4):
@@ -274,8 +274,8 @@ def test_an_adversary_never_ends_at_a_point_worse_than_it_has_seen(
         return nn.functional.cross_entropy(outputs, labels, reduction="none")
 
     class Watched(WRM):
-        def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
-            values = super()._values(y, losses, clean)
+        def _values(self, *at: Any) -> Tensor:
+            values = super()._values(*at)
             seen.append(values.detach())
             return values
 

@@ -62,13 +62,13 @@ def test_follows_the_reference(max_calls: int, lr_eps: float) -> None:
 def test_maximizing_and_sets() -> None:
     low, high = player(), player()
     box = sets.Box(-0.5, 0.5)
-    parameter_free_sgd(closure_of(low), low, 4000, constraint=box)
-    parameter_free_sgd(closure_of(high, -1.0), high, 4000, constraint=box, maximize=True)
+    parameter_free_sgd(closure_of(low), low, 1000, constraint=box)
+    parameter_free_sgd(closure_of(high, -1.0), high, 1000, constraint=box, maximize=True)
     assert torch.equal(low[0], high[0])
     point, _, _ = ref.parameter_free_sgd(
         lambda w: A.numpy() * (w - C.numpy()),
         np.zeros(2),
-        4000,
+        1000,
         1e-6,
         project=lambda w: np.clip(w, -0.5, 0.5),
     )

@@ -7,7 +7,7 @@ import pytest
 
 from neada import minimax, problems
 from neada.plots import history_figure
-from reproduction.figures import Curve, Panel, curves_figure, method_style
+from reproduction.figures import Curve, Panel, curves_figure, method_styles
 
 
 def test_a_result_draws_both_norms_against_the_calls(tmp_path) -> None:
@@ -39,7 +39,7 @@ def test_rows_are_drawn_by_the_worst() -> None:
 def test_panels_may_have_their_own_scale_label_and_legend() -> None:
     steps, seeds = np.arange(1.0, 5.0), np.array([[1.0, 4.0]] * 4)
     panels = [
-        Panel("first", [Curve("Adam", steps, seeds)], levels=[("goal", 0.5)]),
+        Panel("first", [Curve("Adam", steps, seeds)], guides=[("goal", steps, 1.0 / steps)]),
         Panel("second", [Curve("mine", steps, seeds)], y_label="%", y_scale="linear"),
     ]
     figure = curves_figure(panels, num_columns=2, y_label="norm", legends="own")
@@ -48,10 +48,11 @@ def test_panels_may_have_their_own_scale_label_and_legend() -> None:
     assert [axes.get_yscale() for axes in (first, second)] == ["log", "linear"]
     assert first.lines[0].get_ydata().tolist() == [2.0] * 4  # the geometric mean
     assert second.lines[0].get_ydata().tolist() == [2.5] * 4
-    assert first.lines[0].get_color() == method_style("Adam")["color"]
+    assert first.lines[0].get_color() == method_styles(["Adam"])["Adam"]["color"]
+    assert first.lines[-1].get_ydata().tolist() == (1.0 / steps).tolist()
     assert [text.get_text() for text in first.get_legend().get_texts()] == ["Adam", "goal"]
     (shared,) = curves_figure(panels, num_columns=2, y_label="norm").legends
-    assert [text.get_text() for text in shared.get_texts()] == ["Adam", "mine", "goal"]
+    assert [text.get_text() for text in shared.get_texts()] == ["Adam", "goal", "mine"]
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch) -> None:

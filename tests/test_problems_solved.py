@@ -10,8 +10,13 @@ from scipy.optimize import minimize
 from neada import problems
 from neada.problems import Problem
 
-# The second part of the zoo has its own answers, in test_problems_second.py.
-FREE = [name for name in problems.names(hard=False) if name != "wrm_logistic"]
+# Phi has a gradient everywhere, and x has no set.
+SMOOTH = [
+    *(name for name in problems.names(hard=False) if name != "wrm_logistic"),
+    *("box_constrained", "entropic", "half_circle", "orthant_entropic"),
+]
+GAMES = ["box_game", "matrix_game", "max_of_quadratics"]
+DOMAINS = ["entropic", "half_circle", "log_barrier", "orthant_entropic"]
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
@@ -68,10 +73,11 @@ UNIQUE = [
     *("quadratic", "mccormick", "bilinear", "robust_least_squares", "auc_maximization"),
     *("bounded_nonconvex", "bounded_nonconvex_mu0.05", "dirac_gan", "stackelberg"),
     *(f"nc_sc_quadratic_kappa{kappa}" for kappa in (10, 100, 1000)),
+    *("box_constrained", "entropic", "half_circle", "orthant_entropic"),
 ]
 
 
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_descent_on_phi_solves_the_problem(name):
     problem = problems.make(name)
     x = minimize_phi(problem, problem.x0)
@@ -203,3 +209,28 @@ def test_the_pl_inequality_holds_where_concavity_fails():
     zero = torch.zeros_like(line)
     slope = single.gradients(zero, line)[1].abs().squeeze(1)
     assert ((slope < 1e-2) == (line.abs().squeeze(1) < 2e-3)).all(), "one stationary point"
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_phi_is_the_largest_value_at_a_vertex(name):
+    problem = problems.make(name)
+    vertices = torch.eye(problem.dim_y, dtype=torch.float64)
+    if name == "box_game":
+        corners = itertools.product([-1.0, 1.0], repeat=problem.dim_y)
+        vertices = torch.tensor(list(corners), dtype=torch.float64)
+    for x in normal(0, 5, problem.dim_x):
+        values = problem.fun(x.expand(len(vertices), -1), vertices)
+        torch.testing.assert_close(problem.phi(x), values.max(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_beyond_the_border_there_is_no_finite_number(name):
+    problem = problems.make(name)
+    x, y = problem.solution
+    beyond = y.clone()
+    beyond[0] = 0.0 if name == "entropic" else -2.0
+    # The derivative of the logarithm stays finite beyond the border: only the value tells.
+    numbers = torch.cat([problem.fun(x, beyond).view(1), *problem.gradients(x, beyond)])
+    assert not numbers.isfinite().all()
+    if name == "log_barrier":
+        assert problem.fun(-x, y).isnan()

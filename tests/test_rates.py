@@ -71,19 +71,6 @@ def test_iterations_to_1e_6(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "kwargs", "expected"),
-    [
-        (optim.DoG, {}, 8448),
-        (optim.GeneralizedAdaGrad, {"lr": 1.0}, 4368),
-    ],
-    ids=["dog", "adagrad-norm lr 1"],
-)
-def test_slow_iterations_to_1e_6(make: type[Any], kwargs: dict[str, Any], expected: int) -> None:
-    assert iterations(make, kwargs, 2 * expected) == pytest.approx(expected, rel=0.2)
-
-
-@pytest.mark.slow
 def test_decsps_is_not_linear() -> None:
     """Ten times the accuracy costs more and more steps; a linear method pays the same again."""
     counts = [iterations(optim.DecSPS, {}, 60_000, tol) for tol in (10.0, 1.0, 1e-1)]

@@ -50,7 +50,7 @@ def test_every_row_is_torchs_optimizer_and_rows_can_rest(family: str) -> None:
     for step in range(40):
         rest = torch.rand(3, generator=generator) < (0.4 if step else 0.0)
         together.grad = torch.randn(3, 2, generator=generator, dtype=torch.float64)
-        with optimizer.rows_at_rest(rest):
+        with optimizer.frozen_rows(rest):
             optimizer.step()
         for row, reference in enumerate(references):
             if not rest[row]:

@@ -97,19 +97,6 @@ def test_the_rule_looks_at_the_relative_gap(norm: Any, bounds: Any) -> None:
     assert worst.grad_sq_y <= 0.2**2
 
 
-def test_one_long_step_in_the_maximum_norm_is_the_sign_of_the_gradient() -> None:
-    model, (inputs, targets) = network(), batch()
-    z = inputs.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(functional.cross_entropy(model(z), targets), z)
-    expected = (inputs + 0.2 * gradient.sign()).clamp(0.0, 1.0)
-    adversary: Any = {
-        "stopping": FixedSteps(1),
-        "optimizer": lambda p: torch.optim.Adam(p, lr=1.0, maximize=True),
-    }
-    robust = adversarial(0.2, "linf", (0.0, 1.0), model, **adversary)
-    torch.testing.assert_close(robust.perturb(inputs, targets).inputs, expected)
-
-
 def test_a_linear_model_is_maximized_exactly() -> None:
     inputs = torch.rand(6, 5, dtype=torch.float64)
     model = nn.Linear(5, 1, bias=False).double()

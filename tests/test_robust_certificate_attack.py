@@ -281,14 +281,3 @@ def test_the_attack_exceeds_the_certificate_of_another_network() -> None:
     assert found.surrogate + found.gap <= values.mean().item() + 1e-3
     _, values = attack_samples(cut, gamma, smoothness)
     assert values.mean().item() > found.surrogate + found.gap
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_data_outside_the_bounds_have_no_certificate(seed: int) -> None:
-    case = random_case(seed)
-    low, high = case.inputs.min().item(), case.inputs.max().item()
-    size = 1.0 + abs(low) + abs(high)
-    for bounds in ((low + 0.01 * size, high + size), (low - size, high - 0.01 * size)):
-        objective = WRM(case.model, case.loss, 1e12, bounds=bounds)
-        with pytest.raises(ValueError, match="inputs"):
-            certificate(objective, [(case.inputs, case.targets)], rho=0.1)

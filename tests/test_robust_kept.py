@@ -43,22 +43,6 @@ def test_y_continues_from_the_perturbations_of_its_ids(kind: Any) -> None:
         torch.testing.assert_close(kept, worst.inputs - INPUTS[half])
 
 
-def test_a_saved_state_continues_bit_for_bit_and_is_not_shared() -> None:
-    whole, first, second = objective(), objective(), objective()
-    for _ in range(3):
-        expected = whole.perturb(INPUTS, TARGETS, IDS)
-    first.perturb(INPUTS, TARGETS, IDS)
-    state = first.state_dict()
-    saved = state["kept"].clone()
-    second.load_state_dict(state)
-    for _ in range(2):
-        first.perturb(INPUTS, TARGETS, IDS)
-        found = second.perturb(INPUTS, TARGETS, IDS)
-    assert torch.equal(found.inputs, expected.inputs)
-    assert torch.equal(second.state_dict()["kept"], whole.state_dict()["kept"])
-    assert torch.equal(state["kept"], saved)
-
-
 def test_larger_ids_are_appended() -> None:
     robust = objective()
     assert robust.state_dict()["kept"] is None

@@ -165,10 +165,9 @@ def test_balls_follow_their_samples(norm: Any, bounds: Any) -> None:
     model, (inputs, targets) = network(), batch()
     inputs = inputs.clamp(-4.0, 4.0)
     adversary = Adversary(
-        optimizer=torch_optimizer("Adam", lr=0.02),
-        stopping=FixedAccuracy(0.05) | FixedSteps(12),
+        optimizer=torch_optimizer("SGD", lr=1.0),
+        stopping=FixedAccuracy(0.5) | FixedSteps(12),
         per_sample=True,
-        measure="sample",
     )
     robust = AdversarialTraining(model, weighted, 0.3, norm, bounds=bounds, adversary=adversary)
     worst = robust.perturb(inputs, targets)

@@ -147,19 +147,3 @@ def test_a_resumed_run_is_the_same_bit_for_bit(name: str) -> None:
     assert second[1].counters == whole[1].counters
     if "kept" in name:
         assert torch.equal(second[1].state_dict()["kept"], whole[1].state_dict()["kept"])
-
-
-# Half precision and scaled losses.
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_bad_inputs_raise(bad: float) -> None:
-    inputs, targets, _ = data()[0]
-    inputs = inputs.clone()
-    inputs[2, 3] = bad
-    for robust in (
-        wrm(network()),
-        AdversarialTraining(network(), functional.cross_entropy, 0.1, "linf"),
-    ):
-        with pytest.raises(ValueError, match="inputs"):
-            robust.perturb(inputs, targets)

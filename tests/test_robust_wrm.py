@@ -163,14 +163,6 @@ def test_statistics_are_frozen_or_not_by_name(norm: Any) -> None:
     assert model[1].num_batches_tracked == (1 if norm == "frozen" else 3)
 
 
-def test_a_model_in_evaluation_mode_stays_in_it() -> None:
-    model = network(dropout=0.5).eval()
-    before = weights(model)
-    wrm(model, batch_norm="batch", dropout="on").perturb(*batch())
-    assert not any(m.training for m in model.modules())
-    assert torch.equal(weights(model), before)
-
-
 def test_dropout_is_off_or_on_by_name() -> None:
     model, data = network(dropout=0.5), batch()
 
@@ -344,8 +336,6 @@ def test_a_loss_that_is_not_per_sample_is_refused(loss: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"measure": "mean"}, "measure"),
-        ({"measure": "gap"}, "measure"),
         ({"batch_norm": "eval"}, "batch_norm"),
         ({"dropout": True}, "dropout"),
         ({"per_sample": "no"}, "per_sample"),

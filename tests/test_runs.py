@@ -20,7 +20,6 @@ from neada.runs import (
     environment,
     locked,
     read_json,
-    remove_temporary_files,
     write_json,
 )
 
@@ -317,17 +316,6 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     assert (tmp_path / ".neada-lock").exists()
     with locked(tmp_path):
         pass
-
-
-def test_a_killed_writer_leaves_the_lock_free(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\nfrom pathlib import Path\nfrom neada.runs import locked\n"
-        "with locked(Path(sys.argv[1])):\n    os.kill(os.getpid(), 9)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    assert done.returncode == -9
-    with locked(tmp_path):
-        remove_temporary_files(tmp_path)
 
 
 def test_the_environment_is_recorded(run: RunFolder) -> None:

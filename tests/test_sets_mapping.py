@@ -3,21 +3,8 @@
 import pytest
 import torch
 
-from neada.sets import Box, HalfSpace, L1Ball, L2Ball, LinfBall, NonNegative, Simplex, WholeSpace
+from neada.sets import Box, L1Ball, L2Ball, LinfBall, NonNegative, Simplex, WholeSpace
 from set_cases import eps, vector
-
-
-def test_contains_takes_an_absolute_tolerance():
-    point = torch.tensor([1.0, 0.0])
-    outside = [
-        (L2Ball(0.9), 0.1), (L1Ball(0.9), 0.1), (LinfBall(0.9), 0.1), (Simplex(0.9), 0.1),
-        (Box(0.0, 0.9), 0.1), (HalfSpace(torch.tensor([2.0, 0.0]), 1.8), 0.1),
-    ]  # fmt: skip
-    for one, distance in outside:
-        assert not one.contains(point)
-        assert not one.contains(point, tol=distance - 1e-3)
-        assert one.contains(point, tol=distance + 1e-3)
-    assert not Simplex().contains(torch.tensor([1.5, -0.5]), tol=0.4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

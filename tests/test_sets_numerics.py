@@ -8,7 +8,6 @@ import scipy.optimize
 import torch
 
 from neada.sets import HalfSpace, L1Ball, L2Ball, LinfBall, Simplex
-from neada.sets import simplex as simplex_module
 from set_cases import INF, NORMAL, eps, vector
 
 
@@ -112,15 +111,6 @@ def test_simplex_threshold_agrees_with_root_finding(num_entries, total, scale):
     # Brent's root is good to 1e-15 and to a few ulp of the entries.
     np.testing.assert_allclose(projected.numpy(), expected, atol=1e-14 * (total + scale) * 10)
     assert float(projected.sum()) == pytest.approx(total, rel=1e-14)
-
-
-@pytest.mark.parametrize("rounds", [0, 1, 2])
-def test_threshold_by_newton_falls_back_to_sorting(monkeypatch, rounds):
-    rows = torch.randn(5, 2000, generator=torch.Generator().manual_seed(0)).double()
-    expected = Simplex(2.0, per_sample=True).project(rows)
-    monkeypatch.setattr(simplex_module, "_MAX_ROUNDS", rounds)
-    projected = Simplex(2.0, per_sample=True).project(rows)
-    torch.testing.assert_close(projected, expected, rtol=1e-13, atol=1e-15)  # rounding of theta
 
 
 @pytest.mark.parametrize("num_entries", [1_000, 100_000])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adagrad, Adam
+from torch.optim import SGD, Adagrad
 
 import references as ref
 from neada import Players, constrain, make_stepper, methods, sets, steppers
@@ -131,13 +131,10 @@ MAKE: dict[str, Callable[..., steppers.Stepper]] = {
     "NeAda AdGD": nested(OUTER, partial(AdGD, **ADAPG), lambda: GradientMapping(0.01)),
     "NeAda average": nested(OUTER, INNER, lambda: FixedSteps(4), x_samples=lambda t: t + 1),
     "NeAda L-BFGS": nested(LBFGS, LBFGS, lambda: RelativeAccuracy() | FixedSteps(2)),
-    "NeAda factory": lambda x, y: steppers.NeAda(
-        Adam(x, 0.05), lambda: Adam(y, 0.1, maximize=True), InnerSteps()
-    ),
 }
 REFERENCE: dict[str, Callable[..., ref.Minimax]] = {
     "simultaneous SGD": partial(ref.SimultaneousGDA, **RATES),
-    "simultaneous Adagrad": partial(ref.NonNestedTorch, kind="adagrad", **RATES),
+    "simultaneous Adagrad": partial(ref.NonNestedAdagrad, **RATES),
     "simultaneous AMSGrad": partial(ref.NonNestedAdaptive, **AMSGRAD, **RATES),
     "alternating xy": partial(ref.AlternatingGDA, order="xy", **RATES),
     "alternating yx": partial(ref.AlternatingGDA, order="yx", **RATES),
@@ -164,20 +161,6 @@ REFERENCE: dict[str, Callable[..., ref.Minimax]] = {
     ),
     "NeAda average": nested_reference(REF_OUTER, REF_INNER, ref.Count(lambda t: 4), **GROWING),
 }
-# x gradients, y gradients and y steps of five steps, by hand; elsewhere 5, 5 and 5
-COUNTS = {
-    "Extragradient": (10, 10, 5),
-    "AdaptiveExtragradient": (10, 10, 5),
-    "UniversalMirrorProx": (10, 10, 5),
-    "PastExtragradient": (6, 6, 5),
-    "AdaGDA": (6, 6, 5),
-    "VRAdaGDA": (11, 11, 5),
-    "GDmax steps": (5, 15, 15),
-    "NeAda Adam": (5, 15, 15),
-    "NeAda average": (15, 20, 20),
-    "NeAda factory": (5, 15, 15),
-}
-DATA_DEPENDENT = {"GDmax accuracy", "NeAda line search", "NeAda AdGD", "NeAda L-BFGS"}
 SETS: dict[str, tuple[Any, Any, Any, Any]] = {
     "free": (None, None, None, None),
     "ball": (None, sets.L2Ball(BALL_Y), None, partial(ref.project_l2_ball, radius=BALL_Y)),
@@ -211,19 +194,6 @@ def test_twenty_steps_equal_the_reference(name: str, where: str) -> None:
     assert stepper.calls_value == reference.n_f
     nested_run = isinstance(stepper, steppers.NeAda)
     assert stepper.inner_steps == (reference.n_inner if nested_run else 20) > 0
-
-
-@pytest.mark.parametrize("name", [name for name in MAKE if name not in DATA_DEPENDENT])
-def test_counters_equal_a_hand_count(name: str) -> None:
-    x, y = start()
-    stepper = MAKE[name]([x], [y])
-    infos = [stepper.step(lambda: game(x, y), batch_size=4) for _ in range(5)]
-    calls_x, calls_y, inner_steps = COUNTS.get(name, (5, 5, 5))
-    assert (stepper.calls_x, stepper.calls_y, stepper.calls_value) == (calls_x, calls_y, 0)
-    assert (stepper.samples_x, stepper.samples_y) == (4 * calls_x, 4 * calls_y)
-    assert (stepper.outer_steps, stepper.inner_steps) == (5, inner_steps)
-    for counter in ("calls_x", "calls_y", "calls_value", "inner_steps"):
-        assert sum(getattr(info, counter) for info in infos) == getattr(stepper, counter)
 
 
 @pytest.mark.parametrize("max_calls", [1, 5, 8])
@@ -310,10 +280,10 @@ def test_an_optimizer_with_the_wrong_sign_raises(stepper: Any) -> None:
         stepper(SGD([x]), torch.optim.LBFGS([y]))
 
 
-@pytest.mark.parametrize("where", SETS)
+@pytest.mark.parametrize("where", ["free", "boxes"])
 @pytest.mark.parametrize("name", MAKE)
 def test_the_promises_of_a_stepper_are_kept(name: str, where: str) -> None:
-    if name in ("NeAda L-BFGS", "NeAda factory"):
+    if name == "NeAda L-BFGS":
         if where == "free":
             check_stepper(MAKE[name])
         return

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from neada.stopping import (
     FixedAccuracy,
@@ -12,9 +10,7 @@ from neada.stopping import (
     InnerState,
     InnerSteps,
     RelativeAccuracy,
-    StoppingRule,
 )
-from neada.testing import check_rule
 
 # rule, t, k, squared mapping, squared x gradient, answer
 TABLE = [
@@ -131,13 +127,6 @@ def test_the_memory_of_a_relative_rule_is_saved(join) -> None:
     assert new.theta == old.theta < 0.4
 
 
-def test_a_rule_without_memory_saves_nothing() -> None:
-    rule = GradientMapping() | FixedSteps(3)
-    assert rule.state_dict() == {}
-    assert not rule.needs_x_gradient
-    rule.load_state_dict({})
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -153,35 +142,3 @@ def test_a_rule_without_memory_saves_nothing() -> None:
 def test_bad_arguments_are_refused_with_a_sentence(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-SQUARES = st.floats(0.0, 1e6)
-STATES = st.builds(
-    InnerState, st.integers(0, 50), st.integers(0, 60), st.none() | SQUARES, st.none() | SQUARES
-)
-RULES = st.one_of(
-    st.builds(GradientMapping, st.floats(1e-3, 1e3), st.floats(0.5, 3.0)),
-    st.builds(InnerSteps, st.just("linear") | st.tuples(st.just("log"), st.floats(0.5, 3.0))),
-    st.builds(FixedSteps, st.integers(0, 60)),
-    st.builds(FixedAccuracy, st.floats(1e-3, 1e3)),
-    st.builds(RelativeAccuracy, st.floats(1e-3, 1.0), st.floats(0.0, 1.0)),
-)
-
-
-@given(RULES, RULES, STATES)
-def test_or_fires_when_either_does_and_and_when_both_do(left, right, state) -> None:
-    assert (left | right)(state) == (left(state) or right(state))
-    assert (left & right)(state) == (left(state) and right(state))
-
-
-@given(RULES, RULES, STATES)
-def test_the_reason_mentions_exactly_the_rules_that_fired(left, right, state) -> None:
-    fired = [str(rule) for rule in (left, right) if rule(state)]
-    joined = left | right
-    assert joined.reason(state) == (" and ".join(fired) if fired else str(joined))
-
-
-@pytest.mark.parametrize("rule", [row[0] for row in TABLE], ids=str)
-def test_the_promises_of_a_rule_are_kept(rule: StoppingRule) -> None:
-    for one in (rule, rule | GradientMapping(), rule & InnerSteps()):
-        check_rule(one)

@@ -32,25 +32,23 @@ def truncate_(self: Any, tensors: list[torch.Tensor]) -> None:
 
 
 def project_to_a_corner(self: Any, tensors: list[torch.Tensor]) -> None:
-    if not self._contains(tensors, None):
+    if not self._contains(tensors):
         for tensor in tensors:
             tensor.zero_().reshape(-1)[:1] = 1.0
 
 
 BROKEN_SETS = {
     "derived from": object(),
-    "projection of a point is in the set": ball(_contains=lambda self, t, tol: False),
+    "projection of a point is in the set": ball(_contains=lambda self, t: False),
     "bit for bit": ball(_project_=shrink_),
     "its own projection": ball(_project_=truncate_),
     "nearest": ball(_project_=project_to_a_corner),
-    "moves is not in the set": ball(_contains=lambda self, t, tol: True),
+    "moves is not in the set": ball(_contains=lambda self, t: True),
     "in place what project gives": ball(
         project=lambda self, point: sets.L2Ball(1.0).project(point),
         project_=lambda self, point: point,
     ),
-    "one bool": ball(
-        _contains=lambda self, t, tol: torch.tensor(sets.L2Ball._contains(self, t, tol))
-    ),
+    "one bool": ball(_contains=lambda self, t: torch.tensor(sets.L2Ball._contains(self, t))),
     "gradient_mapping is": ball(_mapping=lambda self, t, g: [-part for part in g]),
     "not interact": ball(separable_over_rows=True),
 }

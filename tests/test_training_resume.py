@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from neada.cli import main
 from neada.data import Dataset
-from neada.runs import RunFolder, locked
+from neada.runs import RunFolder
 from neada.training import Progress, TrainConfig, TrainResult, TrainStatus, train
 from tests.launch import TORCHRUN, run_python
 
@@ -285,12 +285,6 @@ def test_device_and_threads_may_change_but_not_the_precision(tmp_path: Path) -> 
     assert outcome(result) == trained(BASE, None)
 
 
-def test_a_run_has_one_writer(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(ValueError, match="in use"):
-        trained(BASE, tmp_path)
-    trained(BASE, tmp_path)
-
-
 def test_metrics_without_a_checkpoint_are_not_overwritten(tmp_path: Path) -> None:
     trained(BASE, tmp_path)
     shutil.rmtree(tmp_path / "checkpoint")
@@ -376,22 +370,6 @@ def test_a_crash_at_any_moment_leaves_one_length_or_the_other(
         assert trained(long, folder, resume=True) == ends[26]
         seen.add(known.max_calls)
     assert moment > 10 and seen == {16, 26}
-
-
-def test_a_longer_run_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = ["train", "--data", "synthetic", "--quiet", "--eval-eps", "0.5"]
-    line += ["--log-every", "10", "--eval-every", "30", "--out"]
-    once, run = str(tmp_path / "once"), str(tmp_path / "run")
-    assert main([*line, once, "--max-calls", "60"]) == 0
-    assert main([*line, run, "--max-calls", "25"]) == 0
-    assert main(["train", "--out", run, "--resume", "--max-calls", "20", "--quiet"]) == 2
-    assert "max_calls" in capsys.readouterr().err
-    assert main(["train", "--out", run, "--resume", "--max-calls", "60", "--quiet"]) == 0
-    rows = [[{**row, "seconds": 0.0} for row in RunFolder(each).rows()] for each in (once, run)]
-    assert rows[0] == rows[1]
-    assert main(["train", "--out", run, "--resume", "--quiet"]) == 0
 
 
 # Restarts by torchrun.

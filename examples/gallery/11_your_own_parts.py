@@ -41,8 +41,8 @@ class Slab(neada.sets.Set):
             for tensor in tensors:
                 tensor.sub_(mean - math.copysign(self.width, mean))
 
-    def _contains(self, tensors, tol):
-        return abs(self._mean(tensors)) <= self.width + (tol or self._rounding(tensors))
+    def _contains(self, tensors):
+        return abs(self._mean(tensors)) <= self.width + self._rounding(tensors)
 
 
 check_set(Slab(0.5), shape=(4, 3))

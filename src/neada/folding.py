@@ -9,8 +9,8 @@ linear layers until their output is used. If the first use is a frozen batch nor
 evaluated as one layer; otherwise the layer is evaluated as it is. The modules are never modified.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -29,37 +29,32 @@ _undeferred: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()
 """For each network, the ids of the weights whose layers are evaluated where they are called."""
 
 
-@contextmanager
-def folded(model: Callable[[Tensor], Tensor]) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Provide a function that evaluates the network with its frozen batch norms folded.
+def folded(model: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a function that evaluates the network with its frozen batch norms folded.
 
     A convolution or linear layer in single or double precision is folded if its output is used by a
     batch norm in evaluation mode and by nothing else. The results agree with those of the network
     up to rounding. Networks without frozen batch norm, compiled networks and networks with hooks
-    are provided unchanged. With torch older than 2.7 nothing is folded.
+    are returned unchanged. With torch older than 2.7 nothing is folded.
 
     Use the function for gradients with respect to the inputs: the parameters of folded layers
-    receive none. Parameters and buffers must not change inside the block; the folded weights are
-    computed again in every block.
+    receive none. Parameters, buffers and modes must not change while the function is used, since it
+    computes the folded weights once.
 
     Args:
-        model: A network, or any other function, which is provided unchanged.
-
-    Yields:
-        The function.
+        model: A network, or any other function, which is returned unchanged.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU()).eval()
         >>> inputs = torch.ones(4, 2)
-        >>> with folded(model) as fast:
-        ...     outputs = fast(inputs)
-        >>> torch.allclose(outputs, model(inputs))
+        >>> fast = folded(model)
+        >>> torch.allclose(fast(inputs), model(inputs))
         True
     """
     modules = list(model.modules()) if isinstance(model, nn.Module) else []
     is_frozen = any(hasattr(m, "running_mean") and not m.training for m in modules)
     is_special = any(vars(m)[name] for m in modules for name in vars(m) if name.endswith(_SPECIAL))
-    yield _Folded(model) if is_frozen and not is_special else model
+    return _Folded(model) if is_frozen and not is_special else model
 
 
 class _Output(Tensor):

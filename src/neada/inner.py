@@ -1,8 +1,9 @@
 """The inner loop: y moves until a stopping rule fires; and the counters of evaluations.
 
-`InnerLoop.maximize` is the only place where a rule is evaluated. The problem is an oracle that
-evaluates the gradient of y, moves y by one step, and settles the rows that are done: rows of a
+`InnerLoop.maximize` is the only function that evaluates a rule. The problem is an oracle that
+evaluates the gradient of y, moves y by one step, and retires the rows that are done: rows of a
 batch of games are frozen until the slowest is done, samples of a training batch are removed.
+Rows are frozen by the caller and done by the rule.
 """
 
 import math
@@ -39,7 +40,7 @@ Player = Literal["x", "y"]
 
 
 class BudgetExhausted(Exception):  # noqa: N818 (a signal, not an error)
-    """The next evaluation would exceed `max_calls`; nothing has moved since the last step."""
+    """The next evaluation would exceed `max_calls`; it was not made."""
 
 
 @dataclass
@@ -103,14 +104,13 @@ class Counters:
             setattr(self, name, state_dict[name])
 
 
-def _count(name: str) -> property:
+def _forwarded(name: str) -> property:
     """A counter as an attribute of the object that owns the counters."""
 
-    def read(owner: "Counted") -> int:
-        count: int = getattr(owner.counters, name)
-        return count
+    def read(owner: "Counted") -> Any:
+        return getattr(owner.counters, name)
 
-    def write(owner: "Counted", count: int) -> None:
+    def write(owner: "Counted", count: int | None) -> None:
         setattr(owner.counters, name, count)
 
     return property(read, write)
@@ -120,28 +120,20 @@ class Counted:
     """Owns `counters` and shows them as its own attributes; assign `counters` to share them."""
 
     counters: Counters
-    calls_x = _count("calls_x")
-    calls_y = _count("calls_y")
-    calls_value = _count("calls_value")
-    calls_hvp = _count("calls_hvp")
-    samples_x = _count("samples_x")
-    samples_y = _count("samples_y")
-    outer_steps = _count("outer_steps")
-    inner_steps = _count("inner_steps")
+    calls_x = _forwarded("calls_x")
+    calls_y = _forwarded("calls_y")
+    calls_value = _forwarded("calls_value")
+    calls_hvp = _forwarded("calls_hvp")
+    samples_x = _forwarded("samples_x")
+    samples_y = _forwarded("samples_y")
+    outer_steps = _forwarded("outer_steps")
+    inner_steps = _forwarded("inner_steps")
+    max_calls = _forwarded("max_calls")
 
     @property
     def total_calls(self) -> int:
         """Gradients of both players and values."""
         return self.counters.total_calls
-
-    @property
-    def max_calls(self) -> int | None:
-        """Gradients and values that may be evaluated in all; None for no limit."""
-        return self.counters.max_calls
-
-    @max_calls.setter
-    def max_calls(self, max_calls: int | None) -> None:
-        self.counters.max_calls = max_calls
 
 
 class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
@@ -183,14 +175,11 @@ class InnerOptions:
         check_number("min_steps", self.min_steps, strict=False, whole=True)
         if self.max_steps is not None:
             check_number("max_steps", self.max_steps, above=1, strict=False, whole=True)
-            _check_steps(self.min_steps, self.max_steps)
-
-
-def _check_steps(min_steps: int, max_steps: int) -> None:
-    if min_steps > max_steps:
-        raise ValueError(
-            f"min_steps must be at most max_steps, which is {max_steps}, got {min_steps}"
-        )
+            if self.min_steps > self.max_steps:
+                raise ValueError(
+                    f"min_steps must be at most max_steps, which is {self.max_steps}, got "
+                    f"{self.min_steps}"
+                )
 
 
 @dataclass(frozen=True)
@@ -231,12 +220,12 @@ class Oracle(Protocol):
     def move(self) -> None:
         """Take one step of the y optimizer for the rows that are not done."""
 
-    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
+    def retire(self, done: Flag, *, unevaluated: bool = False) -> bool:
         """Freeze or remove the rows that are done; return whether all rows of all ranks are.
 
         Args:
             done: Whether y is done, one flag per row if there are rows.
-            unseen: The point after the last step is the result of rows that became done; it has
+            unevaluated: Rows that became done end at the point after the last move, at which f has
                 not been evaluated.
 
         Raises:
@@ -264,57 +253,57 @@ class InnerLoop:
             raise TypeError(
                 f"stopping must be a rule such as FixedSteps(15), not {type(stopping).__name__}"
             )
-        if not isinstance(options, InnerOptions):
-            raise TypeError(f"inner must be InnerOptions(...), not {type(options).__name__}")
         self.options = options
-        self.max_steps = max_steps if options.max_steps is None else options.max_steps
-        _check_steps(options.min_steps, self.max_steps)
+        default = max(max_steps, options.min_steps)
+        self.max_steps = default if options.max_steps is None else options.max_steps
         self.grad_sq_x: Scalar | None = None
 
     def maximize(
-        self, oracle: Oracle, t: int, counters: Counters, resting: Tensor | None = None
+        self, oracle: Oracle, t: int, counters: Counters, frozen: Tensor | None = None
     ) -> InnerResult:
         """Let the oracle move y until the rule fires.
 
         Args:
             oracle: What is maximized, and how y moves.
             t: The outer index, by which rules tighten.
-            counters: Their inner steps are counted here.
-            resting: Rows that take no part.
+            counters: `inner_steps` is incremented.
+            frozen: Rows that take no part; they count as done.
         """
         min_steps = self.options.min_steps
-        progress = _Progress(self.stopping, resting)
+        progress = _Progress(self.stopping, frozen)
         at_cap: Flag = False
         k = 0
         while True:
-            # A count may stop the loop before a gradient is evaluated.
+            # First, rules that only count: they need no gradient.
             state = InnerState(t, k, None, self.grad_sq_x)
             if k >= min_steps and self.stopping(state):
-                progress.finish(self.stopping.reason(state))
+                progress.end_remaining(self.stopping.reason(state))
                 break
             if k >= self.max_steps:
                 at_cap = negate(progress.done)
-                progress.finish(f"the cap of {self.max_steps} inner steps")
+                progress.end_remaining(f"the cap of {self.max_steps} inner steps")
                 break
-            state = progress.see(state, oracle.evaluate())
+            # Then the rule at the current point, with the gradient that the next step uses.
+            state = progress.record(state, oracle.evaluate())
             if k >= min_steps:
                 progress.apply_rule(state)
-            if oracle.settle(progress.done):
+            if oracle.retire(progress.done):
                 break
             oracle.move()
             k += 1
             counters.inner_steps += 1
             if oracle.trusts_first_step and k == min_steps == 1:
-                # Rows that satisfied the rule before their only required step are done after it.
+                # Rows that satisfied the rule before their only required step need no evaluation
+                # after it.
                 progress.apply_rule(state)
-                if oracle.settle(progress.done, unseen=True):
+                if oracle.retire(progress.done, unevaluated=True):
                     break
         return InnerResult(progress.grad_sq, k, progress.reason(), at_cap)
 
     # What is kept from one loop to the next.
 
-    def check_keep(self, optimizer: Optimizer) -> Keep:
-        """What this optimizer keeps between loops, with "auto" resolved."""
+    def resolve_keep(self, optimizer: Optimizer) -> Keep:
+        """Return what this optimizer keeps between loops; "auto" depends on the optimizer."""
         has_step = isinstance(optimizer, PlayerOptimizer) and bool(optimizer.step_numbers)
         if self.options.keep == "auto":
             return "step" if has_step else "everything"
@@ -336,7 +325,7 @@ class InnerLoop:
 
     def renew(self, optimizer: Optimizer) -> None:
         """Let an optimizer forget what it does not keep, before the next loop."""
-        keep = self.check_keep(optimizer)
+        keep = self.resolve_keep(optimizer)
         if isinstance(optimizer, PlayerOptimizer):
             optimizer.reset(keep=keep)
         elif keep == "nothing":
@@ -365,13 +354,13 @@ class _Progress:
         done: Whether y is done, one flag per row once the rule has been evaluated for rows.
     """
 
-    def __init__(self, rule: StoppingRule, resting: Tensor | None) -> None:
+    def __init__(self, rule: StoppingRule, frozen: Tensor | None) -> None:
         self.grad_sq: Scalar = torch.nan
-        self.done: Flag = False if resting is None else resting
+        self.done: Flag = False if frozen is None else frozen
         self._rule = rule
         self._reasons: dict[str, int] = {}
 
-    def see(self, state: InnerState, grad_sq: Scalar) -> InnerState:
+    def record(self, state: InnerState, grad_sq: Scalar) -> InnerState:
         """Store the gradients that were evaluated; return the state with them."""
         is_first = not isinstance(self.grad_sq, Tensor)
         self.grad_sq = grad_sq if is_first else where(self.done, self.grad_sq, grad_sq)
@@ -391,8 +380,8 @@ class _Progress:
             self._reasons[reason] = self._reasons.get(reason, 0) + num_fired
         self.done = self.done | fired
 
-    def finish(self, reason: str) -> None:
-        """All rows are done."""
+    def end_remaining(self, reason: str) -> None:
+        """Give a reason for the rows that the rule has not ended."""
         left = int((~self.done).sum()) if isinstance(self.done, Tensor) else 1
         if left > 0:
             self._reasons[reason] = self._reasons.get(reason, 0) + left

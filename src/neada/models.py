@@ -2,13 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from neada.checks import check_choice, check_number
-from neada.tables import MODELS, resolve
 
 __all__ = ["Normalized", "cnn", "linear", "make", "mlp", "names", "small_cnn"]
 
@@ -127,9 +126,17 @@ def small_cnn(input_shape: _Shape, num_classes: int) -> nn.Sequential:
     )
 
 
+_MODELS: dict[str, Callable[..., nn.Sequential]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+    "small-cnn": small_cnn,
+}
+
+
 def names() -> list[str]:
     """The names of the models that `make` builds."""
-    return list(MODELS)
+    return list(_MODELS)
 
 
 def make(
@@ -161,18 +168,17 @@ def make(
         >>> [tuple(p.shape) for p in model.parameters()]
         [(4, 2), (4,), (2, 4), (2,), (2, 2), (2,)]
     """
-    check_choice("model", name, MODELS)
+    check_choice("model", name, _MODELS)
     check_number("num_classes", num_classes, above=2, strict=False, whole=True)
     _check_hidden(hidden)
-    entry = MODELS[name]
-    if hidden is not None and "hidden" not in entry.options:
+    if hidden is not None and name != "mlp":
         raise ValueError(f"hidden is for the model 'mlp'; {name!r} has fixed layers")
     options = {} if hidden is None else {"hidden": hidden}
     with torch.random.fork_rng(devices=[], enabled=seed is not None), torch.device("cpu"):
         if seed is not None:
             # torch.manual_seed would seed the other devices too, which are not forked.
             torch.default_generator.manual_seed(seed)
-        model: nn.Sequential = resolve(entry.function)(input_shape, num_classes, **options)
+        model = _MODELS[name](input_shape, num_classes, **options)
     return model
 
 

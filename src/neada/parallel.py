@@ -90,7 +90,7 @@ def average_(tensors: Sequence[Tensor]) -> None:
 def average_gradients_(params: Sequence[Tensor], *others: Tensor) -> None:
     """Average `.grad` over the ranks, with one reduction; a missing gradient counts as zero.
 
-    Shards are left alone. Averaging a gradient that a wrapper has averaged already changes nothing.
+    Shards are left alone. Averaging again what a wrapper has averaged changes nothing.
 
     Args:
         params: The tensors whose gradients are averaged.

@@ -196,7 +196,6 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._num_rows = 0
-        self._kept: list[int] = []
         self._started = time.perf_counter()
 
     def exists(self) -> bool:
@@ -221,8 +220,8 @@ class RunFolder:
         write_json(self.path / "environment.json", environment())  # marks the folder
         for name in ("config.json", "result.json", "metrics.jsonl"):
             (self.path / name).unlink(missing_ok=True)
-        self._kept, self._num_rows, self._started = [], 0, time.perf_counter()
-        self._remove_other_checkpoints()
+        self._num_rows, self._started = 0, time.perf_counter()
+        self._remove_checkpoints_except([])
         self._write_rows([])
         self.write_config(config)
 
@@ -244,9 +243,8 @@ class RunFolder:
             )
         remove_temporary_files(self.path)
         (self.path / "result.json").unlink(missing_ok=True)
-        older = [number for number in self._checkpoint_numbers() if number < checkpoint.number]
-        self._kept = [*older, checkpoint.number][-2:]
-        self._remove_other_checkpoints()
+        numbers = [number for number in self._checkpoint_numbers() if number <= checkpoint.number]
+        self._remove_checkpoints_except(numbers[-2:])
         self._write_rows(lines[: checkpoint.num_rows])
 
     def check_kinds(self) -> None:
@@ -350,8 +348,7 @@ class RunFolder:
             "state": tree,
         }
         write_json(self._checkpoint_file(number, "json"), {**facts, "sha256": _sha256(facts)})
-        self._kept = [*self._kept, number][-2:]
-        self._remove_other_checkpoints()
+        self._remove_checkpoints_except([*numbers, number][-2:])
 
     def checkpoints(self) -> Iterator[Checkpoint]:
         """Read the checkpoints, newest first; a damaged one is skipped with a warning.
@@ -410,10 +407,10 @@ class RunFolder:
             return []
         return [p for p in self._checkpoint_folder.iterdir() if _CHECKPOINT_FILE.fullmatch(p.name)]
 
-    def _remove_other_checkpoints(self) -> None:
+    def _remove_checkpoints_except(self, kept: Sequence[int]) -> None:
         remove_temporary_files(self._checkpoint_folder)
         for path in sorted(self._checkpoint_files()):  # the JSON file first
-            if int(path.stem) not in self._kept:
+            if int(path.stem) not in kept:
                 path.unlink()
 
     # Metrics.

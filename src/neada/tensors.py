@@ -62,7 +62,9 @@ class NonFiniteGradient(FloatingPointError):  # noqa: N818 (the published name)
         rows: A flag for every row, true where a number is NaN or Inf; None without rows.
     """
 
-    rows: Tensor | None = None
+    def __init__(self, message: str, rows: Flag | None = None) -> None:
+        super().__init__(message)
+        self.rows = rows if isinstance(rows, Tensor) else None
 
 
 def is_whole(tensor: Tensor) -> bool:
@@ -343,6 +345,4 @@ def raise_non_finite(
                 f"{advice}"
             )
             break
-    error = NonFiniteGradient(message)
-    error.rows = rows if isinstance(rows, Tensor) else None
-    raise error
+    raise NonFiniteGradient(message, rows)

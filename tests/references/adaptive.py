@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import Objective, PolynomialAverage, Projection, Reference, Vector, norm_sq
+from .base import Objective, PolynomialAverage, Reference, Vector, norm_sq
 
 
 def quotient(m: Vector, denominator: Vector) -> Vector:
@@ -22,26 +22,17 @@ class AdaptiveSGD(Reference):
     `beta` is 0.9 for adam and amsgrad and 0 otherwise unless it is given.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        lr: float,
-        psi: str = "adam",
-        beta: float | None = None,
-        gamma: float = 0.999,
-        v0: float = 0.0,
-    ) -> None:
-        super().__init__(w0, project)
-        if beta is None:
-            beta = 0.9 if psi in ("adam", "amsgrad") else 0.0
-        self.lr = lr
-        self.psi = psi
-        self.beta = beta
-        self.gamma = gamma
+    lr: float
+    psi = "adam"
+    beta: float | None = None
+    gamma = 0.999
+    v0 = 0.0
+
+    def setup(self) -> None:
+        if self.beta is None:
+            self.beta = 0.9 if self.psi in ("adam", "amsgrad") else 0.0
         self.m = np.zeros_like(self.w)
-        self.v = np.full_like(self.w, v0)
+        self.v = np.full_like(self.w, self.v0)
         self.v_max = np.zeros_like(self.w)  # over s = 1, 2, ...: v_0 is not in the maximum
 
     @property
@@ -69,26 +60,18 @@ class GeneralizedAdaGrad(Reference):
     the points after each step (A0).
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        lr: float = 1.0,
-        alpha: float = 0.5,
-        v0: float = 1.0,
-        accumulate: str = "gradient",
-        average: float | None = None,
-    ) -> None:
-        super().__init__(w0, project)
-        self.lr = lr
-        self.alpha = alpha
-        self.accumulate = accumulate
-        self.v = v0
-        self._average = None if average is None else PolynomialAverage(self.w, average)
+    lr = 1.0
+    alpha = 0.5
+    v0 = 1.0
+    accumulate = "gradient"
+    average: float | None = None
+
+    def setup(self) -> None:
+        self.v = self.v0
+        self._average = None if self.average is None else PolynomialAverage(self.w, self.average)
 
     @property
-    def average(self) -> Vector:
+    def answer(self) -> Vector:
         return self.w if self._average is None else self._average.point
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .base import Objective, Projection, Reference, Vector, dot, norm, norm_sq
+from .base import Objective, Reference, Vector, dot, norm, norm_sq
 
 
 def inverse(x: float) -> float:
@@ -19,13 +19,12 @@ class AdGD(Reference):
     (and theta = 1).
     """
 
-    def __init__(
-        self, w0: Vector, project: Projection | None = None, *, variant: str, lr: float
-    ) -> None:
-        super().__init__(w0, project)
-        self.variant = variant
-        self.lam = lr
-        self.theta = 1.0 / 3.0 if variant in ("mm23", "adapg") else math.inf
+    variant: str
+    lr: float
+
+    def setup(self) -> None:
+        self.lam = self.lr
+        self.theta = 1.0 / 3.0 if self.variant in ("mm23", "adapg") else math.inf
         self.lipschitz = math.nan  # L_k
         self.w_previous: Vector | None = None
         self.g_previous: Vector | None = None

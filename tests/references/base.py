@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from inspect import get_annotations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,15 @@ def needed(value: float | None) -> float:
     return float(value)
 
 
+def assign(method: object, hyper: dict[str, Any]) -> None:
+    """Set hyper-parameters, which the class of the method declares."""
+    for name, number in hyper.items():
+        assert any(name in vars(c) or name in get_annotations(c) for c in type(method).__mro__), (
+            name
+        )
+        setattr(method, name, number)
+
+
 class PolynomialAverage:
     """Spec A0: a_j = (1 - c_j) a_{j-1} + c_j w_j, c_j = (1 + gamma)/(j + gamma), j = 1, 2, ..."""
 
@@ -49,12 +60,20 @@ class PolynomialAverage:
 
 
 class Reference(ABC):
-    """A minimizer: `step` takes the gradient at `w` (and the value there, where one is needed)."""
+    """A minimizer: `step` takes the gradient at `w` (and the value there, where one is needed).
 
-    def __init__(self, w0: Vector, project: Projection | None = None) -> None:
+    Hyper-parameters are attributes, whose defaults are in the class; `setup` makes the state.
+    """
+
+    def __init__(self, w0: Vector, project: Projection | None = None, **hyper: Any) -> None:
         self.w: Vector = np.array(w0, dtype=np.float64)
         self.w0: Vector = self.w.copy()
         self._projection = project
+        assign(self, hyper)
+        self.setup()
+
+    def setup(self) -> None:  # noqa: B027 (optional)
+        """Make the state."""
 
     @property
     def constrained(self) -> bool:
@@ -72,7 +91,6 @@ class Reference(ABC):
         """One iteration; a gradient that is exactly zero changes nothing (spec 0, Numerics)."""
         g = np.array(gradient, dtype=np.float64)
         if self.skips_zero_gradient and not np.any(g):
-            self.on_zero_gradient(value)
             return
         self.update(g, value, phi)
 
@@ -80,10 +98,6 @@ class Reference(ABC):
     def skips_zero_gradient(self) -> bool:
         """Methods with momentum return False and follow their formula."""
         return True
-
-    def on_zero_gradient(self, value: float | None) -> None:
-        """Nothing, unless a method reports the best point it has seen."""
-        del value
 
     @abstractmethod
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:

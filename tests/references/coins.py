@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .base import Objective, PolynomialAverage, Projection, Reference, Vector, dot, norm, norm_sq
+from .base import Objective, Reference, Vector, dot, norm, norm_sq
 
 
 def surrogate_gradient(g: Vector, free: Vector, played: Vector) -> Vector:
@@ -19,12 +19,10 @@ def surrogate_gradient(g: Vector, free: Vector, played: Vector) -> Vector:
 class KT(Reference):
     """Spec A7a: R += -<g, w - w_0>, theta -= g, t += 1, w = P(w_0 + theta/t (wealth + R))."""
 
-    def __init__(
-        self, w0: Vector, project: Projection | None = None, *, bound: float, wealth: float = 1.0
-    ) -> None:
-        super().__init__(w0, project)
-        self.bound = bound
-        self.initial_wealth = wealth
+    bound: float
+    wealth = 1.0
+
+    def setup(self) -> None:
         self.reward = 0.0
         self.theta = np.zeros_like(self.w)
         self.t = 1
@@ -34,23 +32,17 @@ class KT(Reference):
         self.reward = self.reward - dot(g, self.w - self.w0)
         self.theta = self.theta - g
         self.t += 1
-        self.w = self.project(self.w0 + (self.theta / self.t) * (self.initial_wealth + self.reward))
+        self.w = self.project(self.w0 + (self.theta / self.t) * (self.wealth + self.reward))
 
 
 class COCOB(Reference):
     """Spec A7b, per coordinate: w = P(w_0 + theta (L + R)/(L max(A + L, alpha L)))."""
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        alpha: float = 100.0,
-        scale0: float = 1e-8,
-    ) -> None:
-        super().__init__(w0, project)
-        self.alpha = alpha
-        self.scale = np.full_like(self.w, scale0)  # L
+    alpha = 100.0
+    scale0 = 1e-8
+
+    def setup(self) -> None:
+        self.scale = np.full_like(self.w, self.scale0)  # L
         self.total = np.zeros_like(self.w)  # A
         self.reward = np.zeros_like(self.w)  # R
         self.theta = np.zeros_like(self.w)
@@ -111,29 +103,17 @@ class CoinBetting(Reference):
     gradients themselves, at the points played. Without a projection there is no block 3.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        bound: float | None = None,
-        wealth: float = 1.0,
-        curvature: bool = False,
-    ) -> None:
-        super().__init__(w0, project)
-        self.bound = bound
-        self.curvature = curvature
+    bound: float | None = None
+    wealth = 1.0
+    curvature = False
+
+    def setup(self) -> None:
         self.largest = 0.0
-        self.coin = OnsCoin(wealth)
+        self.coin = OnsCoin(self.wealth)
         self.direction = BallDirection(self.w)
         self.free: Vector = self.w.copy()  # z~, before the projection
         self.weight = 1.0
         self.weighted_sum: Vector = self.w0.copy()
-        self._average = PolynomialAverage(self.w, gamma=1.0)
-
-    @property
-    def average(self) -> Vector:
-        return self._average.point
 
     @property
     def center(self) -> Vector:
@@ -155,4 +135,3 @@ class CoinBetting(Reference):
 
         self.free = self.center + self.coin.bet * self.direction.u
         self.w = self.project(self.free)
-        self._average.add(self.w)

@@ -8,32 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .base import Objective, PolynomialAverage, Projection, Reference, Vector, norm, norm_sq
+from .base import Objective, Projection, Reference, Vector, norm, norm_sq
 
 
 class DoG(Reference):
-    """Spec A8b: w = P(w - lr rbar g/sqrt(G)), G = eps + sum |g|^2; gamma = 8 average."""
+    """Spec A8b: w = P(w - lr rbar g/sqrt(G)), G = eps + sum |g|^2."""
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        lr: float = 1.0,
-        r_eps: float = 1e-6,
-        eps: float = 1e-8,
-    ) -> None:
-        super().__init__(w0, project)
-        self.lr = lr
-        self.eps = eps
-        self.rbar = r_eps * (1.0 + norm(self.w0))
+    lr = 1.0
+    r_eps = 1e-6
+    eps = 1e-8
+
+    def setup(self) -> None:
+        self.rbar = self.r_eps * (1.0 + norm(self.w0))
         self.total = 0.0
-        self.s = 0.0
-        self._average = PolynomialAverage(self.w, gamma=8.0)
-
-    @property
-    def average(self) -> Vector:
-        return self._average.point
 
     def step_size(self, g: Vector) -> float:
         self.total = self.total + norm_sq(g)
@@ -41,24 +28,13 @@ class DoG(Reference):
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         self.rbar = max(self.rbar, norm(self.w - self.w0))
-        self.s = self.lr * self.step_size(g)
-        self.w = self.project(self.w - self.s * g)
-        self._average.add(self.w)
+        self.w = self.project(self.w - self.lr * self.step_size(g) * g)
 
 
 class DoWG(DoG):
     """Spec A8c: step rbar^2/(sqrt(V) + eps), V = sum rbar_i^2 |g_i|^2."""
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        lr: float = 1.0,
-        r_eps: float = 1e-4,
-        eps: float = 1e-8,
-    ) -> None:
-        super().__init__(w0, project, lr=lr, r_eps=r_eps, eps=eps)
+    r_eps = 1e-4
 
     def step_size(self, g: Vector) -> float:
         self.total = self.total + self.rbar**2 * norm_sq(g)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from .base import Vector, norm_sq
-from .minimax import Minimax, TwoRates
+from .minimax import Minimax
 
 
-class Extragradient(TwoRates):
+class Extragradient(Minimax):
     """Spec B3: both steps start at z, the second one takes the gradients at the half point."""
 
     def iterate(self) -> None:
@@ -24,7 +22,7 @@ class Extragradient(TwoRates):
         self.y = self.project_y(self.y + self.lr_y * gy)
 
 
-class OptimisticGDA(TwoRates):
+class OptimisticGDA(Minimax):
     """Spec B4: z = P(z - lr (2 F(z_t) - F(z_{t-1}))), F(z_{-1}) := F(z_0)."""
 
     gx_previous: Vector | None = None
@@ -40,7 +38,7 @@ class OptimisticGDA(TwoRates):
         self.gx_previous, self.gy_previous = gx, gy
 
 
-class PastExtragradient(TwoRates):
+class PastExtragradient(Minimax):
     """Spec B4 (Popov): the half step uses the gradients of the last half point, at first F(z_0)."""
 
     gx_memory: Vector | None = None
@@ -58,24 +56,8 @@ class PastExtragradient(TwoRates):
         self.y = self.project_y(self.y + self.lr_y * self.gy_memory)
 
 
-class WeightedHalfPoints(Minimax):
-    """Extragradient with one step size for both players; a weighted mean of the half points."""
-
-    def start(self) -> None:
-        self.step_size = math.nan
-        self.weight = 0.0
-        self.sum_x = np.zeros_like(self.x)
-        self.sum_y = np.zeros_like(self.y)
-
-    def averaged(self) -> tuple[Vector, Vector]:
-        if self.weight == 0.0:
-            return self.x, self.y
-        return self.sum_x / self.weight, self.sum_y / self.weight
-
-    def add(self, half_x: Vector, half_y: Vector, weight: float) -> None:
-        self.weight = self.weight + weight
-        self.sum_x = self.sum_x + weight * half_x
-        self.sum_y = self.sum_y + weight * half_y
+class OneRate(Minimax):
+    """Extragradient with one step size for both players."""
 
     def extragradient(self, step: float) -> tuple[Vector, ...]:
         """(half point, new point, difference of the gradients at the half point and at z)."""
@@ -88,35 +70,31 @@ class WeightedHalfPoints(Minimax):
         return hx, hy, x, y, half_gx - gx, half_gy - gy
 
 
-class AdaptiveExtragradient(WeightedHalfPoints):
+class AdaptiveExtragradient(OneRate):
     """Spec B10 (AdaProx): step c / sqrt(1 + sum over the past of |F(z_h) - F(z)|^2)."""
 
-    def setup(self, *, scale: float = 1.0) -> None:
-        self.scale = scale
-        self.total = 0.0  # the sum alone, without the 1
-        self.start()
+    scale = 1.0
+    total = 0.0  # the sum alone, without the 1
 
     def iterate(self) -> None:
-        self.step_size = self.scale / math.sqrt(1.0 + self.total)
-        hx, hy, x, y, dx, dy = self.extragradient(self.step_size)
+        step = self.scale / math.sqrt(1.0 + self.total)
+        _, _, self.x, self.y, dx, dy = self.extragradient(step)
         self.total = self.total + norm_sq(dx) + norm_sq(dy)
-        self.add(hx, hy, self.step_size)
-        self.x, self.y = x, y
 
 
-class UniversalMirrorProx(WeightedHalfPoints):
+class UniversalMirrorProx(OneRate):
     """Spec B10: step D / sqrt(G_0^2 + sum over the past of Z^2), D the diameter of both jointly."""
 
-    def setup(self, *, diameter: float, g0: float) -> None:
-        self.diameter = diameter
-        self.total = g0**2
-        self.start()
+    diameter: float
+    g0: float
+
+    def setup(self) -> None:
+        self.total = self.g0**2
 
     def iterate(self) -> None:
-        self.step_size = self.diameter / math.sqrt(self.total)
-        hx, hy, x, y, _, _ = self.extragradient(self.step_size)
+        step = self.diameter / math.sqrt(self.total)
+        hx, hy, x, y, _, _ = self.extragradient(step)
         forward = norm_sq(hx - x) + norm_sq(hy - y)
         backward = norm_sq(hx - self.x) + norm_sq(hy - self.y)
-        self.total = self.total + (forward + backward) / (5.0 * self.step_size**2)
-        self.add(hx, hy, 1.0)
+        self.total = self.total + (forward + backward) / (5.0 * step**2)
         self.x, self.y = x, y

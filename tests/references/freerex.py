@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .base import Objective, PolynomialAverage, Projection, Reference, Vector, norm, norm_sq
+from .base import Objective, Reference, Vector, norm, norm_sq
 from .coins import surrogate_gradient
 
 
@@ -16,15 +16,9 @@ class FreeRex(Reference):
     It then sees the surrogate gradient, and its own unconstrained point stands for w in N.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        momentum: bool = False,
-    ) -> None:
-        super().__init__(w0, project)
-        self.momentum = momentum
+    momentum = False
+
+    def setup(self) -> None:
         self.gradient_sum = np.zeros_like(self.w)  # G
         self.largest = 0.0  # L
         self.q = 0.0
@@ -32,11 +26,6 @@ class FreeRex(Reference):
         self.norm_sum = 0.0  # S
         self.weighted_offsets = np.zeros_like(self.w)  # N
         self.free: Vector = self.w.copy()
-        self._average = PolynomialAverage(self.w, gamma=0.0)
-
-    @property
-    def average(self) -> Vector:
-        return self._average.point
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         if self.constrained:
@@ -59,4 +48,3 @@ class FreeRex(Reference):
         if self.momentum:
             self.free = self.free + self.weighted_offsets / self.norm_sum
         self.w = self.project(self.free)
-        self._average.add(self.w)

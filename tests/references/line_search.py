@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import Objective, Projection, Reference, Vector, dot, needed, norm, norm_sq
+from .base import Objective, Reference, Vector, dot, needed, norm, norm_sq
 
 
 class Backtracking(Reference):
@@ -16,30 +16,18 @@ class Backtracking(Reference):
     When safe, tau is also the slack of every acceptance test.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        lr: float = 1.0,
-        test: str = "quad",
-        c: float = 0.5,
-        shrink: float = 0.5,
-        grow: float = 2.0,
-        max_backtracks: int = 60,
-        safe: bool = True,
-    ) -> None:
-        super().__init__(w0, project)
-        self.test = test
-        self.c = c
-        self.shrink = shrink
-        self.grow = grow
-        self.max_backtracks = max_backtracks
-        self.safe = safe
-        self.s = lr
+    lr = 1.0
+    test = "quad"
+    c = 0.5
+    shrink = 0.5
+    grow = 2.0
+    max_backtracks = 60
+    safe = True
+
+    def setup(self) -> None:
+        self.s = self.lr
         self.accepted = False  # has any step been accepted?
         self.last_size = 0.0
-        self.num_values = 0
 
     def accepts(
         self, trial_value: float, value: float, g: Vector, d: Vector, s: float, slack: float
@@ -66,7 +54,6 @@ class Backtracking(Reference):
         while True:
             w_new = self.project(self.w - s * g)
             trial_value = float(phi(w_new))
-            self.num_values += 1
             if self.accepts(trial_value, value, g, w_new - self.w, s, slack):
                 break
             if backtracks >= self.max_backtracks:
@@ -85,26 +72,15 @@ class StochasticLineSearch(Reference):
     1e-6 while s keeps its shrunken value (as the authors' code does). No test if |g| < 1e-8.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        num_batches: int,
-        lr: float = 1.0,
-        c: float = 0.1,
-        shrink: float = 0.9,
-        growth: float = 2.0,
-        max_backtracks: int = 100,
-    ) -> None:
-        super().__init__(w0, project)
-        self.c = c
-        self.shrink = shrink
-        self.growth = growth
-        self.num_batches = num_batches
-        self.max_backtracks = max_backtracks
-        self.s = lr
-        self.num_values = 0
+    num_batches: int
+    lr = 1.0
+    c = 0.1
+    shrink = 0.9
+    growth = 2.0
+    max_backtracks = 100
+
+    def setup(self) -> None:
+        self.s = self.lr
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         value = needed(value)
@@ -118,7 +94,6 @@ class StochasticLineSearch(Reference):
             for _ in range(self.max_backtracks):
                 w_new = self.project(self.w - s * g)
                 trial_value = float(phi(w_new))
-                self.num_values += 1
                 if trial_value <= value - (self.c / s) * norm_sq(w_new - self.w):
                     break
                 s = self.shrink * s

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from .adaptive import AdaptiveSGD
-from .base import Projection, Reference, Vector
-from .torch_rules import TorchRule
+from .base import Projection, Reference, Vector, assign
+from .torch_rules import TorchAdagrad
 
 PlayerGradient = Callable[[Vector, Vector], Vector]
 
@@ -19,19 +19,16 @@ def identity(v: Vector) -> Vector:
     return v.copy()
 
 
-def finite(g: Vector) -> Vector:
-    g = np.array(g, dtype=np.float64)
-    if not np.all(np.isfinite(g)):
-        raise FloatingPointError("non-finite gradient")
-    return g
-
-
 class Minimax(ABC):
     """min over x, max over y; `gy` is the ascent gradient. `step` is one iteration.
 
-    `setup` takes the hyper-parameters of a method. n_gx and n_gy count gradients (spec 0). The
-    non-nested methods assign x and y only after every gradient of the iteration is known.
+    Hyper-parameters are attributes, whose defaults are in the class; `setup` makes the state. n_gx
+    and n_gy count gradients (spec 0). The non-nested methods assign x and y only after every
+    gradient of the iteration is known.
     """
+
+    lr_x: float
+    lr_y: float
 
     def __init__(
         self,
@@ -56,11 +53,11 @@ class Minimax(ABC):
         self.n_f = 0
         self.n_outer = 0
         self.n_inner = 0
-        self.setup(**hyper)
+        assign(self, hyper)
+        self.setup()
 
-    @abstractmethod
-    def setup(self, **hyper: Any) -> None:
-        """Keep the hyper-parameters and make the state."""
+    def setup(self) -> None:  # noqa: B027 (optional)
+        """Make the state."""
 
     @abstractmethod
     def iterate(self) -> None:
@@ -72,22 +69,14 @@ class Minimax(ABC):
 
     def grad_x(self, x: Vector, y: Vector) -> Vector:
         self.n_gx += 1
-        return finite(self.gradient_x(x, y))
+        return self.gradient_x(x, y)
 
     def grad_y(self, x: Vector, y: Vector) -> Vector:
         self.n_gy += 1
-        return finite(self.gradient_y(x, y))
+        return self.gradient_y(x, y)
 
 
-class TwoRates(Minimax):
-    """A method whose only hyper-parameters are the two learning rates."""
-
-    def setup(self, *, lr_x: float, lr_y: float) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-
-
-class SimultaneousGDA(TwoRates):
+class SimultaneousGDA(Minimax):
     """Spec B1."""
 
     def iterate(self) -> None:
@@ -100,12 +89,7 @@ class SimultaneousGDA(TwoRates):
 class AlternatingGDA(Minimax):
     """Spec B2: the second player answers the first one's new point."""
 
-    def setup(self, *, lr_x: float, lr_y: float, order: str = "xy") -> None:
-        if order not in ("xy", "yx"):
-            raise ValueError(f"unknown order {order!r}")
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.order = order
+    order = "xy"
 
     def iterate(self) -> None:
         if self.order == "xy":
@@ -134,37 +118,30 @@ class TwoPlayers(Minimax):
 class NonNestedAdaptive(TwoPlayers):
     """Spec B5/C1 (Algorithm 1): no bias correction, no eps; psi none, adagrad, adam, amsgrad."""
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        psi: str,
-        beta: float | None = None,
-        gamma: float = 0.999,
-        v0: float = 0.0,
-    ) -> None:
-        common = {"psi": psi, "beta": beta, "gamma": gamma, "v0": v0}
-        self.player_x = AdaptiveSGD(self.x, self.set_x, lr=lr_x, **common)
-        self.player_y = AdaptiveSGD(self.y, self.set_y, lr=lr_y, **common)
+    psi = "adam"
+    v0 = 0.0
+
+    def setup(self) -> None:
+        common = {"psi": self.psi, "v0": self.v0}
+        self.player_x = AdaptiveSGD(self.x, self.set_x, lr=self.lr_x, **common)
+        self.player_y = AdaptiveSGD(self.y, self.set_y, lr=self.lr_y, **common)
 
 
-class NonNestedTorch(TwoPlayers):
-    """Spec B5, right column: Algorithm 1 with the formulas of torch.optim."""
+class NonNestedAdagrad(TwoPlayers):
+    """Spec B5, right column: Algorithm 1 with the formula of torch's Adagrad."""
 
-    def setup(self, *, lr_x: float, lr_y: float, kind: str, eps: float | None = None) -> None:
-        self.player_x = TorchRule(self.x, self.set_x, lr=lr_x, kind=kind, eps=eps)
-        self.player_y = TorchRule(self.y, self.set_y, lr=lr_y, kind=kind, eps=eps)
+    def setup(self) -> None:
+        self.player_x = TorchAdagrad(self.x, self.set_x, lr=self.lr_x)
+        self.player_y = TorchAdagrad(self.y, self.set_y, lr=self.lr_y)
 
 
 class SmoothedAGDA(Minimax):
     """Spec B7: alternating, x with the proximal term p (x - z), z_0 = x_0; `beta` is spec b."""
 
-    def setup(self, *, lr_x: float, lr_y: float, p: float, beta: float) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.p = p
-        self.beta = beta
+    p: float
+    beta: float
+
+    def setup(self) -> None:
         self.z = self.x.copy()
 
     def iterate(self) -> None:

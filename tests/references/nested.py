@@ -38,53 +38,33 @@ class NeAda(Minimax):
     """Spec C2 (Algorithm 2, policy "full") and spec C3 (Algorithm 3, policy "fresh").
 
     `inner(y, project_y)` makes a minimizer of -f(x_t, .), `outer(x, project_x)` one of f(., y_t).
-    `test="current"`: the rule sees the gradient at the current y, which is the next step's gradient
-    if the rule says no. `test="last"`: the rule sees the gradient the last step used.
+    The rule sees the gradient at the current y, which is the next step's if it does not fire.
     No rule is asked before `min_inner_steps`. `batch(t)` is M_t, the number of x gradients in their
     mean. The value at the current y comes with its gradient; n_f counts the values at trial points.
     `averaged`: y_t is the solver's average over this inner loop, and the next warm start.
     """
 
-    def setup(
-        self,
-        *,
-        inner: Factory,
-        outer: Factory,
-        stop: Stop,
-        policy: str = "fresh",
-        min_inner_steps: int = 1,
-        max_inner_steps: int = 10_000,
-        test: str = "current",
-        batch: Callable[[int], int] | None = None,
-        averaged: bool = False,
-        f: Value | None = None,
-    ) -> None:
-        if policy not in ("fresh", "step", "full"):
-            raise ValueError(f"unknown policy {policy!r}")
-        if test not in ("current", "last"):
-            raise ValueError(f"unknown test {test!r}")
-        self.make_inner = inner
-        self.outer = outer(self.x, self.set_x)
-        self.stop = stop
-        self.policy = policy
-        self.min_inner_steps = min_inner_steps
-        self.max_inner_steps = max_inner_steps
-        self.test = test
-        self.batch = batch
-        self.averaged = averaged
-        self.f = f
-        self.inner: Reference | None = None
-        self.inner_steps: list[int] = []  # one entry per outer iteration
-        self.n_capped = 0  # inner loops ended by max_inner_steps
+    inner: Factory
+    outer: Factory
+    stop: Stop
+    policy = "fresh"
+    min_inner_steps = 1
+    batch: Callable[[int], int] | None = None
+    averaged = False
+    f: Value | None = None
+
+    def setup(self) -> None:
+        self.x_solver = self.outer(self.x, self.set_x)
+        self.y_solver: Reference | None = None
 
     def begin_inner(self) -> Reference:
-        if self.inner is not None and self.policy == "full":
+        if self.y_solver is not None and self.policy == "full":
             if self.averaged:
-                restart_average(self.inner, self.y)
-            return self.inner
-        new = self.make_inner(self.y, self.set_y)
-        if self.inner is not None and self.policy == "step":
-            keep_step(self.inner, new)
+                restart_average(self.y_solver, self.y)
+            return self.y_solver
+        new = self.inner(self.y, self.set_y)
+        if self.y_solver is not None and self.policy == "step":
+            keep_step(self.y_solver, new)
         return new
 
     def counted_value(self, y: Vector) -> float:
@@ -103,50 +83,34 @@ class NeAda(Minimax):
     def iterate(self) -> None:
         t = self.n_outer
         k = 0
-        solver = self.begin_inner()
-        self.inner = solver
+        self.y_solver = solver = self.begin_inner()
         while True:
             if k >= self.min_inner_steps and self.stop.count(t, k):
                 break
-            if k >= self.max_inner_steps:
-                self.n_capped += 1
-                break
             g = self.grad_y(self.x, self.y)
             mapping = self.y - self.project_y(self.y + g)
-            asked = self.test == "current" and k >= self.min_inner_steps
-            if asked and self.stop.accuracy(t, k, mapping):
+            if k >= self.min_inner_steps and self.stop.accuracy(t, k, mapping):
                 break
             self.inner_step(solver, g)
             k += 1
-            asked = self.test == "last" and k >= self.min_inner_steps
-            if asked and self.stop.accuracy(t, k, mapping):
-                break
         self.n_inner += k
-        self.inner_steps.append(k)
         if self.averaged and k > 0:
             assert isinstance(solver, GeneralizedAdaGrad)
-            self.y = solver.average
+            self.y = solver.answer
 
         samples = 1 if self.batch is None else self.batch(t)
         total = np.zeros_like(self.x)
         for _ in range(samples):
             total = total + self.grad_x(self.x, self.y)
-        self.outer.step(total / samples)
-        self.x = self.outer.w
+        self.x_solver.step(total / samples)
+        self.x = self.x_solver.w
 
 
 class GDmax(Minimax):
     """Spec B6: `inner_steps` plain ascent steps, or until |y - P_Y(y + g)| <= tol; then x."""
 
-    def setup(
-        self, *, lr_x: float, lr_y: float, inner_steps: int | None = None, tol: float | None = None
-    ) -> None:
-        if (inner_steps is None) == (tol is None):
-            raise ValueError("either inner_steps or tol")
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.inner_steps = inner_steps
-        self.tol = tol
+    inner_steps: int | None = None
+    tol: float | None = None
 
     def iterate(self) -> None:
         k = 0

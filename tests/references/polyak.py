@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 
-from .base import Objective, Projection, Reference, Vector, needed, norm_sq
+from .base import Objective, Reference, Vector, needed, norm_sq
 
 
 class Polyak(Reference):
     """Spec A5, first row: s = max(phi - f_bound, 0)/(c |g|^2)."""
 
-    def __init__(
-        self, w0: Vector, project: Projection | None = None, *, f_bound: float, c: float = 1.0
-    ) -> None:
-        super().__init__(w0, project)
-        self.f_bound = f_bound
-        self.c = c
+    f_bound: float
+    c = 1.0
+
+    def setup(self) -> None:
         self.s = 0.0
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
@@ -30,22 +28,13 @@ class SPS(Reference):
     With `growth` = tau^(b/n) the smooth form: the cap is growth * s_{k-1} and s_{-1} = max_step.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        f_bound: float = 0.0,
-        c: float = 0.5,
-        max_step: float = 1.0,
-        growth: float | None = None,
-    ) -> None:
-        super().__init__(w0, project)
-        self.f_bound = f_bound
-        self.c = c
-        self.max_step = max_step
-        self.growth = growth
-        self.s = max_step
+    f_bound = 0.0
+    c = 0.5
+    max_step = 1.0
+    growth: float | None = None
+
+    def setup(self) -> None:
+        self.s = self.max_step
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         gap = max(needed(value) - self.f_bound, 0.0)
@@ -57,21 +46,14 @@ class SPS(Reference):
 class DecSPS(Reference):
     """Spec A5: s_k = min(gap/|g|^2, c_{k-1} s_{k-1})/c_k, c_k = c0 sqrt(k + 1), c_{-1} = c0."""
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        f_bound: float = 0.0,
-        c0: float = 1.0,
-        max_step: float = 10.0,
-    ) -> None:
-        super().__init__(w0, project)
-        self.f_bound = f_bound
-        self.c0 = c0
+    f_bound = 0.0
+    c0 = 1.0
+    max_step = 10.0
+
+    def setup(self) -> None:
         self.k = 0
-        self.c = c0
-        self.s = max_step
+        self.c = self.c0
+        self.s = self.max_step
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         gap = max(needed(value) - self.f_bound, 0.0)
@@ -89,35 +71,16 @@ class HazanKakade(Reference):
     point which that last step would have reached is never evaluated, so it is not formed.
     """
 
-    def __init__(
-        self,
-        w0: Vector,
-        project: Projection | None = None,
-        *,
-        f_bound: float,
-        epoch_steps: int = 50,
-    ) -> None:
-        super().__init__(w0, project)
-        self.f_bound = f_bound
-        self.epoch_steps = epoch_steps
+    f_bound: float
+    epoch_steps = 50
+
+    def setup(self) -> None:
         self.k = 0  # steps done in this epoch
         self.s = 0.0
         self.epoch_best = math.inf
-        self.best_value = math.inf
-        self.best: Vector = self.w.copy()
-
-    def remember(self, value: float) -> None:
-        if value < self.best_value:
-            self.best_value = value
-            self.best = self.w.copy()
-
-    def on_zero_gradient(self, value: float | None) -> None:
-        if value is not None:
-            self.remember(float(value))
 
     def update(self, g: Vector, value: float | None, phi: Objective | None) -> None:
         value = needed(value)
-        self.remember(value)
         self.epoch_best = min(self.epoch_best, value)
         self.s = max(value - self.f_bound, 0.0) / (2.0 * norm_sq(g))
         self.k += 1

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
-from .base import Vector, norm, norm_sq
+from .base import Vector, norm_sq
 
 
 class Stop:
@@ -30,16 +29,6 @@ class SquaredMapping(Stop):
 
     def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
         return norm_sq(mapping) <= self.scale / (t + 1)
-
-
-class MappingNorm(Stop):
-    """The fixture stopEXP: |mapping| <= scale / (t + 1), not squared."""
-
-    def __init__(self, scale: float = 1.0) -> None:
-        self.scale = scale
-
-    def accuracy(self, t: int, k: int, mapping: Vector) -> bool:
-        return norm(mapping) <= self.scale / (t + 1)
 
 
 class Count(Stop):
@@ -69,10 +58,3 @@ class Either(Stop):
 def criterion_two(t: int) -> int:
     """Spec C4, II: K_t = t + 1."""
     return t + 1
-
-
-def log_steps(t: int, p: float = 2.0) -> int:
-    """Spec C4, log^p: K_t = ceil(t log(t)^p) + 1, natural logarithm, 1 for t = 0 and t = 1."""
-    if t <= 1:
-        return 1
-    return math.ceil(t * math.log(t) ** p) + 1

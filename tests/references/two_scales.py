@@ -22,22 +22,8 @@ def ratio(sum_x: float, sum_y: float, alpha: float) -> float:
 class TiAda(Minimax):
     """Spec B8, scalar: both sums include the current gradients before either player moves."""
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        v0_x: float = 1e-8,
-        v0_y: float = 1e-8,
-    ) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.alpha = alpha
-        self.beta = beta
-        self.v_x = v0_x
-        self.v_y = v0_y
+    alpha, beta = 0.6, 0.4
+    v_x, v_y = 1e-8, 1e-8
 
     def iterate(self) -> None:
         gx = self.grad_x(self.x, self.y)
@@ -53,31 +39,20 @@ class TiAda(Minimax):
 class TiAdaCoordinate(Minimax):
     """Spec B8, coordinate-wise AdaGrad flavour: accumulators start at 0."""
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        eps: float = 1e-10,
-    ) -> None:
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-        self.alpha = alpha
-        self.beta = beta
-        self.eps = eps
+    alpha, beta = 0.6, 0.4
+    eps = 1e-10
+
+    def setup(self) -> None:
         self.v_x = np.zeros_like(self.x)
         self.v_y = np.zeros_like(self.y)
-        self.ratio = 1.0
 
     def iterate(self) -> None:
         gx = self.grad_x(self.x, self.y)
         gy = self.grad_y(self.x, self.y)
         self.v_x = self.v_x + gx * gx
         self.v_y = self.v_y + gy * gy
-        self.ratio = ratio(float(np.sum(self.v_x)), float(np.sum(self.v_y)), self.alpha)
-        step_x = self.lr_x * self.ratio * gx / (self.v_x**self.alpha + self.eps)
+        share = ratio(float(np.sum(self.v_x)), float(np.sum(self.v_y)), self.alpha)
+        step_x = self.lr_x * share * gx / (self.v_x**self.alpha + self.eps)
         step_y = self.lr_y * gy / (self.v_y**self.beta + self.eps)
         self.x = self.project_x(self.x - step_x)
         self.y = self.project_y(self.y + step_y)
@@ -90,32 +65,17 @@ class TiAdaAdam(Minimax):
     by sqrt(1 - beta2^s), as the public code does. R comes from the uncorrected v (or maximum).
     """
 
-    def setup(
-        self,
-        *,
-        lr_x: float,
-        lr_y: float,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        amsgrad: bool = False,
-        bias: str = "power",
-    ) -> None:
-        if bias not in ("power", "sqrt"):
-            raise ValueError(f"unknown bias {bias!r}")
-        self.lr_x, self.lr_y = lr_x, lr_y
-        self.alpha, self.beta = alpha, beta
-        self.beta1, self.beta2 = beta1, beta2
-        self.eps = eps
-        self.amsgrad = amsgrad
-        self.bias = bias
+    alpha, beta = 0.6, 0.4
+    beta1, beta2 = 0.9, 0.999
+    eps = 1e-8
+    amsgrad = False
+    bias = "power"
+
+    def setup(self) -> None:
         self.s = 0
         self.m_x, self.m_y = np.zeros_like(self.x), np.zeros_like(self.y)
         self.v_x, self.v_y = np.zeros_like(self.x), np.zeros_like(self.y)
         self.max_x, self.max_y = np.zeros_like(self.x), np.zeros_like(self.y)
-        self.ratio = 1.0
 
     def iterate(self) -> None:
         gx = self.grad_x(self.x, self.y)
@@ -130,14 +90,14 @@ class TiAdaAdam(Minimax):
         used_x = self.max_x if self.amsgrad else self.v_x
         used_y = self.max_y if self.amsgrad else self.v_y
 
-        self.ratio = ratio(float(np.sum(used_x)), float(np.sum(used_y)), self.alpha)
+        share = ratio(float(np.sum(used_x)), float(np.sum(used_y)), self.alpha)
         correction1 = 1.0 - self.beta1**self.s
         correction2 = 1.0 - self.beta2**self.s
         c_x = correction2 ** (self.alpha if self.bias == "power" else 0.5)
         c_y = correction2 ** (self.beta if self.bias == "power" else 0.5)
         denominator_x = used_x**self.alpha / c_x + self.eps
         denominator_y = used_y**self.beta / c_y + self.eps
-        step_x = (self.lr_x / correction1) * self.ratio * self.m_x / denominator_x
+        step_x = (self.lr_x / correction1) * share * self.m_x / denominator_x
         step_y = (self.lr_y / correction1) * self.m_y / denominator_y
         self.x = self.project_x(self.x - step_x)
         self.y = self.project_y(self.y + step_y)
@@ -152,22 +112,13 @@ class AdaGDA(Minimax):
 
     power = 0.5  # eta_t = k / (m + t)^power
 
-    def setup(
-        self,
-        *,
-        gam: float,
-        lam: float,
-        k: float = 1.0,
-        m: float = 8.0,
-        c1: float = 1.0,
-        c2: float = 1.0,
-        rho: float = 1e-3,
-        tau: float = 0.9,
-    ) -> None:
-        self.gam, self.lam = gam, lam
-        self.k, self.m = k, m
-        self.c1, self.c2 = c1, c2
-        self.rho, self.tau = rho, tau
+    gam: float
+    lam: float
+    k, m = 1.0, 8.0
+    c1, c2 = 1.0, 1.0
+    rho, tau = 1e-3, 0.9
+
+    def setup(self) -> None:
         self.t = 0
         self.a = np.zeros_like(self.x)
         self.b = 0.0

@@ -9,16 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neada.attacks.auto_pgd import LossName
+from neada.attacks.auto_pgd import LossName, apgd
 from neada.attacks.ball import Ball, Norm
-from neada.attacks.gradient import Loss, Model, differentiate, evaluate, evaluating
+from neada.attacks.gradient import Loss, Model, differentiate, evaluate, evaluating, fgsm, pgd
 from neada.attacks.losses import dlr
-from neada.attacks.worst_case import PARTS, Progress
+from neada.attacks.worst_case import PARTS, Progress, attack_in_turn
 from neada.checks import check_choice
-from neada.tables import ATTACKS, resolve
 
 __all__ = ["RobustAccuracy", "robust_accuracy"]
 
+ATTACKS: dict[str, Callable[..., Any]] = {
+    "fgsm": fgsm,
+    "pgd": pgd,
+    "apgd": apgd,
+    "ensemble": attack_in_turn,
+}
 _MANY_ZERO_GRADIENTS = 0.1
 _MANY_BROKEN_BY_SQUARE = 0.01
 
@@ -63,8 +68,8 @@ def robust_accuracy(
         model: A classifier: the largest output is the class. Batches are moved to the device of the
             parameters of a module.
         data: Yields ``(inputs, targets, ...)``, such as a `DataLoader` or `Batches`.
-        attack: A name in `neada.tables.ATTACKS` (with "fgsm" one gradient per batch is used for all
-            eps), or a function of model, inputs, targets and eps.
+        attack: "fgsm" (one gradient per batch is used for all eps), "pgd", "apgd" or "ensemble",
+            or a function of model, inputs, targets and eps.
         eps: The largest norms of the perturbations; or one.
         norm: As in `fgsm`.
         bounds: As in `fgsm`.
@@ -86,7 +91,7 @@ def robust_accuracy(
         if isinstance(loss, str) and attack != "apgd":
             raise ValueError(f"loss={loss!r} is for attack='apgd'; others take a function")
         options.update(norm=norm, bounds=bounds, loss=loss)
-        make = resolve(ATTACKS[attack].function)
+        make = ATTACKS[attack]
         signature = inspect.signature(make)
         signature.bind_partial(**options)  # raises TypeError for an argument of another attack
         if "generator" in signature.parameters:

@@ -96,7 +96,8 @@ def apgd(
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     found = inputs.detach().clone()
-    with evaluating(model), folded(model) as fast:
+    with evaluating(model):
+        fast = folded(model)
         everything = torch.arange(len(inputs), device=inputs.device)
         for rows in torch.split(everything, group_size(inputs)):
             attack = _Attack(model, fast, ball.rows(rows), targets[rows], loss, num_steps)

@@ -192,7 +192,8 @@ def pgd(
     check_number("step_size", step_size, strict=False)
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    with evaluating(model), folded(model) as fast:
+    with evaluating(model):
+        fast = folded(model)
         start, gradient = differentiate(model, ball.center, targets, loss)
         points = first = ball.step(ball.center, gradient, eps)
         best = start

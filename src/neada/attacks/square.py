@@ -72,8 +72,8 @@ def square(
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     proposals = _Linf(ball, generator) if norm == "linf" else _L2(ball, generator)
-    with evaluating(model), folded(model) as fast:
-        return _search(model, fast, proposals, targets, num_queries, patience)
+    with evaluating(model):
+        return _search(model, folded(model), proposals, targets, num_queries, patience)
 
 
 def check_queries(num_queries: int, patience: int | None) -> None:

@@ -3,8 +3,8 @@
 from typing import Any
 
 import neada
-from neada import tables
 from neada.cli.output import print_json
+from neada.training.config import DATA
 
 __all__ = ["data"]
 
@@ -28,7 +28,7 @@ def data(
         json: Print JSON.
     """
     if name is None:
-        print_json(list(tables.DATA)) if json else print(*tables.DATA, sep="\n")
+        print_json(list(DATA)) if json else print(*DATA, sep="\n")
         return 0
     found = neada.data.load(name, folder=data_folder, seed=data_seed, download=download)
     parts = {part: len(inputs) for part, (inputs, _) in found.splits.items()}

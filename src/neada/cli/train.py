@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import neada
-from neada import tables
 from neada.cli.output import absolute_path, complain, plain_warnings, print_json
-from neada.training.config import TrainConfig
+from neada.training.config import DATA, TrainConfig
 
 if TYPE_CHECKING:
     from neada.training import TrainResult
@@ -91,7 +90,7 @@ def _with_absolute_paths(config: TrainConfig) -> TrainConfig:
     data, folder = config.data, config.data_folder
     return dataclasses.replace(
         config,
-        data=data if data in tables.DATA else str(absolute_path("--data", data)),
+        data=data if data in DATA else str(absolute_path("--data", data)),
         data_folder=None if folder is None else str(absolute_path("--data-folder", folder)),
     )
 

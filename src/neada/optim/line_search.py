@@ -75,11 +75,9 @@ class LineSearch(PlayerOptimizer):
                     return step, passed
             bad = negate(passed | is_finite(trial))
             if any_true(bad):
-                error = tensors.NonFiniteGradient(
-                    "the objective is NaN or Inf at every trial point; nothing was changed"
+                raise tensors.NonFiniteGradient(
+                    "the objective is NaN or Inf at every trial point; nothing was changed", bad
                 )
-                error.rows = bad if isinstance(bad, Tensor) else None
-                raise error
         return step, passed
 
     def _try(self, active: Active, start: list[Tensor], step: Scalar) -> list[Tensor]:

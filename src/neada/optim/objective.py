@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neada.scalars import Flag, Scalar, all_finite, all_true, is_finite, where
+from neada.scalars import Flag, Scalar, all_finite, all_true, is_finite, negate, where
 from neada.tensors import NonFiniteGradient, clone, copy_, drop_cached_casts
 
 __all__ = ["Closure", "Objective", "restore_on_error"]
@@ -62,11 +62,10 @@ class Objective:
             return value
         if all_true(is_finite(value) | can_go_back):
             return where(is_finite(value), value, math.inf)
-        error = NonFiniteGradient(
-            "the objective is NaN or Inf at the current point; nothing was changed"
+        raise NonFiniteGradient(
+            "the objective is NaN or Inf at the current point; nothing was changed",
+            negate(is_finite(value)),
         )
-        error.rows = ~value.isfinite() if isinstance(value, Tensor) else None
-        raise error
 
     def evaluate(self) -> Scalar:
         """The value at the current content of the parameters; infinite where it is NaN."""
@@ -101,12 +100,7 @@ class Objective:
 
     def _signed(self, value: Tensor | float) -> Scalar:
         if not self.rowwise:
-            if isinstance(value, Tensor) and value.numel() != 1:
-                raise ValueError(
-                    f"the objective must be one number, but has shape {tuple(value.shape)}: take "
-                    "its mean or sum, or construct the optimizer with rowwise=True"
-                )
-            return self.sign * (value.item() if isinstance(value, Tensor) else float(value))
+            return self.sign * (value.item() if isinstance(value, Tensor) else value)
         num_rows = len(self.params[0])
         rows = torch.as_tensor(value, device=self.params[0].device).detach()
         if rows.shape != (num_rows,):

@@ -76,8 +76,6 @@ def parameter_free_sgd(
     """
     players = list(params)
     tensors.check_player(players)
-    if not all(param.is_leaf and param.requires_grad for param in players):
-        raise ValueError("every parameter must be a leaf tensor with requires_grad=True")
     check_number("max_calls", max_calls, above=4, strict=False, whole=True)
     check_number("lr_eps", lr_eps)
     check_number("alpha", alpha)

@@ -110,7 +110,7 @@ class SPG(PlayerOptimizer):
 
         Args:
             value: The objective at the current point, one per row if there are rows; it is then
-                compared too. Otherwise only points are whose value was passed to a step.
+                compared too. Otherwise only points whose value was passed to `step` are considered.
         """
         if not self.keeps_best:
             raise RuntimeError("SPG without a safeguard knows no best point")
@@ -159,11 +159,11 @@ class SPG(PlayerOptimizer):
     def _rests_at_zero_gradient(self) -> bool:
         return not self.keeps_best  # such a point may be the best, or worse than the best
 
-    def _numbers(self, active: Active) -> dict[str, Any]:
-        if "started" in self._saved_numbers() or not self._has_set(active):
-            return super()._numbers(active)
+    def _started_numbers(self, active: Active) -> dict[str, Any]:
+        if not self._has_set(active) or "started" in self._saved_numbers():
+            return super()._started_numbers(active)
         given = tensors.clone(active.params)
-        numbers = super()._numbers(active)
+        numbers = super()._started_numbers(active)
         # The value was that of a point outside the set: no feasible one need be as good.
         moved_sq = tensors.squared_distance(active.params, given, self._rowwise)
         numbers["was_outside"] = _as_number(moved_sq) > 0.0

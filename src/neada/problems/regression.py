@@ -168,7 +168,7 @@ def wrm_logistic(*, seed: int = 0) -> Problem:
     )
 
 
-def fair_logistic(*, seed: int = 0) -> Problem:
+def fair_logistic() -> Problem:
     r"""Logistic regression whose score may hardly depend on a group, as a Lagrangian.
 
     .. math::
@@ -180,16 +180,12 @@ def fair_logistic(*, seed: int = 0) -> Problem:
     :math:`\lambda = 0.01`. Strongly convex in x. One constraint
     holds with equality at the solution, the other multiplier is zero.
 
+    The data are 40 samples with 4 features.
+
     Source: Zafar, Valera, Gomez-Rodriguez & Gummadi 2017.
-
-    Args:
-        seed: Of the data: n = 40 samples with 4 features.
-
-    Raises:
-        ValueError: the constraints do not matter for the data of this seed.
     """
     num_samples, dim_x, bound, regularization = 40, 4, 0.05, 0.01
-    generator = random_generator(seed)
+    generator = random_generator(0)
     features, labels = _labelled_data(num_samples, dim_x, generator)
     group = (features[:, 0] + random_vector(num_samples, generator) >= 0.0).double()
     covariance = (group - group.mean()) @ features / num_samples
@@ -201,13 +197,8 @@ def fair_logistic(*, seed: int = 0) -> Problem:
         multipliers = (y[..., 0] - y[..., 1]) * unfair - bound * y.sum(-1)
         return loss + 0.5 * regularization * x.square().sum(-1) + multipliers
 
-    x_star, multiplier = _on_hyperplane(signed, regularization, covariance, bound)
-    y_star = torch.stack([multiplier, torch.zeros_like(multiplier)])
-    if multiplier < 0.0:
-        x_star, multiplier = _on_hyperplane(signed, regularization, -covariance, bound)
-        y_star = torch.stack([torch.zeros_like(multiplier), multiplier])
-    if multiplier <= 0.0:
-        raise ValueError(f"the constraints do not matter for seed {seed}; use another")
+    x_star, multiplier = _on_hyperplane(signed, regularization, -covariance, bound)
+    y_star = torch.stack([torch.zeros_like(multiplier), multiplier])
     return Problem(
         name="fair_logistic",
         fun=fun,
@@ -294,28 +285,16 @@ def auc_maximization(*, seed: int = 0) -> Problem:
     ridge = regularization / (2.0 * scale) * torch.eye(d, dtype=torch.float64)
     w = torch.linalg.solve(within.reshape(d, d) + between.outer(between) + ridge, between)
     x_star = torch.cat([w, (positive.mean(0) @ w).view(1), (negative.mean(0) @ w).view(1)])
+    hessian = torch.autograd.functional.hessian(  # type: ignore[no-untyped-call]
+        lambda z: fun(z[:-1], z[-1:]), torch.zeros(d + 3, dtype=torch.float64)
+    )
     return Problem(
         name="auc_maximization",
         fun=fun,
         x0=torch.full((d + 2,), 0.5, dtype=torch.float64),
         y0=torch.zeros(1, dtype=torch.float64),
-        smoothness=spectral_norm(_hessian(positive, negative, scale, regularization)),
+        smoothness=spectral_norm(hessian),
         strong_concavity=2.0 * scale,
         best_response=best_response,
         solution=(x_star, best_response(x_star)),
     )
-
-
-def _hessian(positive: Tensor, negative: Tensor, scale: float, regularization: float) -> Tensor:
-    """The constant Hessian in (w, a, b, y)."""
-    d = positive.shape[1]
-    up, down = positive.mean(0), negative.mean(0)
-    hessian = torch.zeros(d + 3, d + 3, dtype=torch.float64)
-    second_moments = positive.T @ positive / len(positive) + negative.T @ negative / len(negative)
-    hessian[:d, :d] = second_moments
-    for i, column in enumerate((-up, -down, down - up)):
-        hessian[:d, d + i] = hessian[d + i, :d] = column
-        hessian[d + i, d + i] = -1.0 if i == 2 else 1.0
-    hessian *= 2.0 * scale
-    hessian[:d, :d].diagonal().add_(regularization)
-    return hessian

@@ -13,6 +13,7 @@ from neada.optim import SPG
 from neada.robust.adversary import Adversary
 from neada.robust.losses import Loss
 from neada.robust.objective import Bounds, InputObjective
+from neada.scalars import Scalar
 from neada.sets import Set
 from neada.sets.regions import Region
 
@@ -43,11 +44,6 @@ class BallObjective(InputObjective):
         super().__init__(model, loss, adversary, bounds)
         self.eps = eps
         self.norm = norm
-        if adversary.measure in ("auto", "gap"):
-            self._gap = self._relative_gap
-
-    def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
-        return losses
 
     def _region(self, clean: Tensor) -> Region:
         return Region(clean, self.eps, self.norm, self.bounds)
@@ -58,7 +54,8 @@ class BallObjective(InputObjective):
         device = clean.device if self.generator is None else self.generator.device
         return self._region(clean.to(device)).sample(self.generator).to(clean.device)
 
-    def _relative_gap(self, y: Tensor, gradient: Tensor, region: Set) -> Tensor:
+    def _inaccuracy(self, y: Tensor, gradient: Tensor, region: Set, by_sample: bool) -> Scalar:
+        """The gain left to a linear function in the ball, relative to that from the center."""
         assert isinstance(region, Region)
         gaps = region.linear_gap(y, gradient)
         order = {"linf": 1.0, "l2": 2.0, "l1": math.inf}[self.norm]

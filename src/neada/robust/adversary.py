@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor, nn
@@ -48,10 +49,6 @@ class Adversary:
             update them; "batch" leaves the layers in their mode.
         dropout: "off" disables dropout layers in the inner loop; "on" leaves them in their mode.
         fold: Evaluate a frozen batch norm and the layer before it as one layer.
-        measure: What the rule is evaluated on: "sample" is the mean over the samples of their
-            squared gradients; "gap", for balls, is what a linear function could still gain in the
-            ball relative to what it can gain from the center. "auto" is "gap" for balls and
-            "sample" elsewhere.
 
     Example:
         >>> from neada.stopping import FixedSteps
@@ -67,7 +64,6 @@ class Adversary:
     batch_norm: Literal["frozen", "batch"] = "frozen"
     dropout: Literal["off", "on"] = "off"
     fold: bool = True
-    measure: Literal["auto", "sample", "gap"] = "auto"
 
     def __post_init__(self) -> None:
         if self.optimizer is not None and not callable(self.optimizer):
@@ -79,7 +75,6 @@ class Adversary:
         check_choice("per_sample", self.per_sample, (None, True, False))
         check_choice("batch_norm", self.batch_norm, ("frozen", "batch"))
         check_choice("dropout", self.dropout, ("off", "on"))
-        check_choice("measure", self.measure, ("auto", "sample", "gap"))
         rule = self.inner_loop().stopping
         if rule.needs_x_gradient:
             raise ValueError(
@@ -87,12 +82,12 @@ class Adversary:
                 "GradientMapping, InnerSteps, FixedSteps or FixedAccuracy"
             )
 
-    @property
+    @cached_property
     def samples_are_independent(self) -> bool:
         """Whether the value of a sample depends on it alone and can be evaluated again."""
         return self.batch_norm == "frozen" and self.dropout == "off"
 
-    @property
+    @cached_property
     def stops_per_sample(self) -> bool:
         """Whether samples stop one by one."""
         if self.per_sample is not None:
@@ -141,11 +136,7 @@ def inner_model(
             layer.dropout = 0.0
         for param in frozen:
             param.requires_grad_(False)
-        if adversary.batch_norm == "frozen" and adversary.fold:
-            with folded(model) as fast:
-                yield fast
-        else:
-            yield model
+        yield folded(model) if adversary.batch_norm == "frozen" and adversary.fold else model
     finally:
         for module in switched:
             module.training = True

@@ -13,7 +13,7 @@ from neada.checks import check_choice, check_number, check_origin
 from neada.inner import Counted, Counters, InnerLoop, InnerOptions
 from neada.optim import AdGD
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constraints
+from neada.optim.constrain import installed_sets
 from neada.optim.mirror import ExponentiatedGradient
 from neada.robust.losses import (
     Loss,
@@ -112,7 +112,7 @@ class GroupDRO(Counted):
         adjustment: float = 0.0,
         y_optimizer: Callable[[Sequence[Tensor]], Optimizer] | None = None,
         stopping: StoppingRule | None = None,
-        inner: InnerOptions = InnerOptions(max_steps=100),  # noqa: B008 (frozen)
+        inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
     ) -> None:
         check_model(model)
         check_number("num_groups", num_groups, above=1, strict=False, whole=True)
@@ -147,16 +147,13 @@ class GroupDRO(Counted):
         self._last_losses = torch.full_like(counts, torch.nan)
         make = self._default_optimizer if y_optimizer is None else y_optimizer
         self.y_optimizer = make([self.weights])
-        if not all(isinstance(member, Simplex) for member in constraints(self.y_optimizer)):
+        if not all(isinstance(member, Simplex) for member in installed_sets(self.y_optimizer)):
             raise ValueError(
                 "the weights live on the simplex: give the y optimizer constraint=Simplex(), or "
                 "neada.constrain it"
             )
-        self.stopping = stopping
-        self.inner = inner
+        self.inner = InnerLoop(stopping, inner, max_steps=100)
         self._stepper: NeAda | Simultaneous | None = None
-        self._loop: InnerLoop | None = None  # that of the stepper
-        self._loaded: dict[str, Any] | None = None  # the state of the loop before there is one
 
     def group_losses(self, inputs: Tensor, targets: Any, groups: Tensor) -> Tensor:
         """The groups' losses in a batch, with the graph of the model.
@@ -219,7 +216,7 @@ class GroupDRO(Counted):
             )
         closure = self.closure(inputs, targets, groups)
         tries_points = isinstance(x_optimizer, PlayerOptimizer) and x_optimizer.tries_points
-        if not tries_points and not (self.stopping and self.stopping.needs_x_gradient):
+        if not tries_points and not self.inner.stopping.needs_x_gradient:
             closure = partial(self.value, losses)  # the model does not move while y does
         info = stepper.step(closure, batch_size=len(inputs))
         with torch.no_grad():
@@ -237,7 +234,7 @@ class GroupDRO(Counted):
             "weights": self.weights.detach().clone(),
             "last_losses": self._last_losses.clone(),
             "y_optimizer": self.y_optimizer.state_dict(),
-            "inner": self._inner_state(),  # the model's optimizer is saved by its owner
+            "inner": self.inner.state_dict(),  # the model's optimizer is saved by its owner
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -253,7 +250,7 @@ class GroupDRO(Counted):
             self.weights.copy_(state_dict["weights"])
         self._last_losses.copy_(state_dict["last_losses"])
         self.y_optimizer.load_state_dict(state_dict["y_optimizer"])
-        self._stepper, self._loop, self._loaded = None, None, state_dict["inner"]
+        self.inner.load_state_dict(state_dict["inner"])
 
     def _default_optimizer(self, weights: Sequence[Tensor]) -> Optimizer:
         if self.regularizer == "chi2":
@@ -266,18 +263,10 @@ class GroupDRO(Counted):
             if self.regularizer is None:
                 self._stepper = Simultaneous(x_optimizer, self.y_optimizer)
             else:
-                known = self._inner_state()
-                self._stepper = NeAda(
-                    x_optimizer, self.y_optimizer, self.stopping, inner=self.inner
-                )
-                self._loop = self._stepper.inner
-                if known is not None:
-                    self._loop.load_state_dict(known)
+                self._stepper = NeAda(x_optimizer, self.y_optimizer, inner=self.inner.options)
+                self._stepper.inner = self.inner
             self._stepper.counters = self.counters
         return self._stepper
-
-    def _inner_state(self) -> dict[str, Any] | None:
-        return self._loaded if self._loop is None else self._loop.state_dict()
 
 
 def _of_all_ranks(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import parallel, tensors
-from neada.optim.constrain import constraints
+from neada import tensors
+from neada.optim.constrain import installed_sets
 from neada.sets import Box
 from neada.steppers.composed import check_descends
 
@@ -23,7 +23,6 @@ __all__ = [
     "check_x_optimizer",
     "checked_ids",
     "checked_inputs",
-    "checked_norm",
     "sample_losses",
     "take_rows",
     "unreduced",
@@ -121,8 +120,6 @@ def checked_ids(name: str, ids: object, num_samples: int, size: int | None = Non
             f"{name} must be integers, one for each of the {num_samples} samples, got shape "
             f"{tuple(found.shape)} and dtype {found.dtype}"
         )
-    if num_samples == 0:
-        raise ValueError("the batch has no samples")
     low, high = int(found.min()), int(found.max())
     if low < 0 or (size is not None and high >= size):
         limit = "" if size is None else f" and at most {size - 1}"
@@ -136,35 +133,12 @@ def check_x_optimizer(x_optimizer: Optimizer, owners: Sequence[object]) -> None:
     It also applies sets in the groups of torch's own optimizers.
     """
     check_descends(x_optimizer)
-    constraints(x_optimizer)
+    installed_sets(x_optimizer)
     given = [p for group in x_optimizer.param_groups for p in group["params"] if p.requires_grad]
-    if not given:
-        raise ValueError("the x optimizer has no parameter that requires a gradient")
     modules = [owner for owner in owners if isinstance(owner, nn.Module)]
     owned = {id(p) for module in modules for p in module.parameters()}
     if not any(id(p) in owned for p in given):
         raise ValueError(
-            "the x optimizer has no parameter of this model: construct it with model.parameters()"
+            "the x optimizer has no parameter of this model that requires a gradient: construct it "
+            "with model.parameters()"
         )
-
-
-def checked_norm(loss: float, params: Sequence[Tensor], sharded: bool) -> float:
-    """Return the squared norm of the model's gradient.
-
-    Args:
-        loss: The loss of the batch.
-        params: The parameters, with their gradients.
-        sharded: Whether some of them are spread over the ranks.
-
-    Raises:
-        NonFiniteGradient: The loss or the norm is NaN or Inf.
-    """
-    if not math.isfinite(loss):
-        raise tensors.NonFiniteGradient(
-            f"the loss is {loss}: lower the learning rate or check the data"
-        )
-    grads = [p.grad for p in params if p.grad is not None]
-    norm_sq = parallel.squared_norm_of_shards(grads) if sharded else tensors.squared_norm(grads)
-    if not math.isfinite(norm_sq):
-        tensors.raise_non_finite(grads)
-    return float(norm_sq)

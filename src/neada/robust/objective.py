@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -22,13 +22,12 @@ from neada.robust.losses import (
     check_x_optimizer,
     checked_ids,
     checked_inputs,
-    checked_norm,
     sample_losses,
     unreduced,
 )
 from neada.robust.records import Perturbed, RobustInfo
 from neada.robust.samples import Samples, check_y_optimizer
-from neada.scalars import all_finite
+from neada.scalars import Scalar
 from neada.sets import Box, Set
 
 __all__ = ["Bounds", "InputObjective"]
@@ -39,13 +38,12 @@ Bounds = tuple[float | Tensor, float | Tensor]
 class InputObjective(Counted, ABC):
     """Train a network on the worst inputs near those of the batch.
 
-    A subclass defines the value that y maximizes (`_values`, `_y_losses`), the region of y
-    (`_region`), and the loss that x minimizes (`_x_losses`).
+    A subclass defines the value that y maximizes (`_values`), the region of y (`_region`), and the
+    loss that x minimizes (`_x_losses`).
     """
 
-    _gap: Callable[[Tensor, Tensor, Set], Tensor] | None = None
-    """What the rule is evaluated on per sample, from y, its gradient and its region, where it is
-    not the squared gradient mapping."""
+    gamma: float = 0.0
+    """The price of a unit of squared distance."""
     _first_step_fits: ClassVar[bool] = False
     """Whether the first step of the default optimizer is right where the loss is nearly linear."""
 
@@ -67,16 +65,17 @@ class InputObjective(Counted, ABC):
         self._sample_loss = unreduced(loss)
         self._kept: Tensor | None = None  # perturbations by sample id
         self._x_optimizer: Optimizer | None = None  # the one that has been checked
+        self._is_sharded = False  # the model, as of that optimizer's first step
 
     # What the objectives differ in.
 
-    @abstractmethod
-    def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
+    def _values(self, model: Network, y: Tensor, clean: Tensor, reference: Any) -> Tensor:
         """What y maximizes, per sample."""
+        return self._losses(model, y, reference)
 
-    @abstractmethod
     def _region(self, clean: Tensor) -> Set | None:
         """Where y may be."""
+        return self.bounds
 
     @abstractmethod
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
@@ -86,17 +85,13 @@ class InputObjective(Counted, ABC):
         """What the model minimizes, per sample."""
         return self._losses(model, y, targets)
 
-    def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
-        """The part of `_x_losses` that depends on y, per sample."""
-        return self._losses(model, y, against)
-
-    def _against(self, model: Network, clean: Tensor, targets: Any) -> Any:
-        """What `_y_losses` compares with, computed once for a batch and its inner loop."""
+    def _reference(self, model: Network, clean: Tensor, targets: Any) -> Any:
+        """What `_values` compares with, computed once for a batch and its inner loop."""
         return targets
 
-    def _penalty(self, mean_distance_sq: float) -> float:
-        """The mean price of a perturbation; 0 where there is none."""
-        return 0.0
+    def _inaccuracy(self, y: Tensor, gradient: Tensor, region: Set, by_sample: bool) -> Scalar:
+        """What the rule is evaluated on: by default the squared gradient mapping."""
+        return tensors.squared_norm([region.gradient_mapping(y, gradient)], by_sample)
 
     def _start(self, clean: Tensor, region: Set | None) -> Tensor:
         """Where y starts, unless perturbations are kept."""
@@ -128,6 +123,7 @@ class InputObjective(Counted, ABC):
         if x_optimizer is not self._x_optimizer:
             check_x_optimizer(x_optimizer, [self.model, self.loss_function])
             self._x_optimizer = x_optimizer
+            self._is_sharded = parallel.any_shard(self.model.parameters())
         worst = self.perturb(inputs, targets, ids)
         loss, grad_sq_x = self._x_gradient(x_optimizer, worst)
         calls_value = self._move_model(x_optimizer, worst, loss)
@@ -147,42 +143,6 @@ class InputObjective(Counted, ABC):
             stop_reason=worst.stop_reason,
         )
 
-    def _x_gradient(self, x_optimizer: Optimizer, worst: Perturbed) -> tuple[float, float]:
-        """Put the model's gradient in `.grad`; return the loss and the squared norm, both finite.
-
-        The loss is the mean over all ranks.
-        """
-        self.counters.check_budget()
-        loss = self._batch_loss(worst)
-        mean = parallel.agree(loss.item() / worst.share, weight=len(worst.inputs))
-        params = [p for group in x_optimizer.param_groups for p in group["params"]]
-        params = [p for p in params if p.requires_grad]
-        x_optimizer.zero_grad()
-        sharded = parallel.any_shard(params)
-        backward(loss, params, self.grad_scaler, sharded=sharded)
-        if self._module is self.model:  # no wrapper has averaged the gradients
-            parallel.average_gradients_(params)
-        self.counters.count("x", len(worst.inputs))
-        return mean, checked_norm(mean, params, sharded)
-
-    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: float) -> int:
-        """Take one step with the gradients in place; return how many values it evaluated."""
-        if not isinstance(x_optimizer, PlayerOptimizer):
-            x_optimizer.step()
-            tensors.drop_cached_casts()
-            return 0
-        before = self.counters.calls_value
-
-        def trial_loss() -> Tensor:
-            self.counters.check_budget()
-            self.counters.calls_value += 1
-            loss = self._batch_loss(worst)
-            parallel.average_([loss])
-            return loss
-
-        x_optimizer.step(trial_loss, value=loss)
-        return self.counters.calls_value - before
-
     @torch.inference_mode(False)
     def perturb(self, inputs: Tensor, targets: Any, ids: Tensor | None = None) -> Perturbed:
         """Find inputs near these that are worse for the model.
@@ -200,18 +160,22 @@ class InputObjective(Counted, ABC):
         clean = checked_inputs(inputs, self.bounds)
         losses = [self.loss_function] if isinstance(self.loss_function, nn.Module) else []
         with inner_model(self._module, self.adversary, losses) as model:
-            samples = Samples(self, model, clean, targets, ids)
+            region = self._region(clean)
+            reference = self._reference(model, clean, targets)
+            y = self._started(clean, region, ids).requires_grad_()
+            samples = Samples(self, model, y, self._y_optimizer(y), region, clean, reference)
             found = self.inner.maximize(samples, self.counters.outer_steps, self.counters)
             worst = samples.answer()
-        share = _checked_share(worst)
+        distances_sq = torch.as_tensor(tensors.squared_distance([worst], [clean], rowwise=True))
+        mean_distance_sq, grad_sq = distances_sq.mean().item(), found.grad_sq
+        share = _checked_share(len(worst), math.isfinite(mean_distance_sq))
         self._keep(ids, worst - clean, share)
-        distances_sq, grad_sq = _distances_sq(worst, clean), found.grad_sq
         return Perturbed(
             inputs=worst,
             targets=targets,
             clean=clean,
             perturbation=distances_sq.sqrt().mean().item(),
-            penalty=self._penalty(distances_sq.mean().item()),
+            penalty=self.gamma * mean_distance_sq,
             grad_sq_y=grad_sq.mean().item() if isinstance(grad_sq, Tensor) else grad_sq,
             calls_y=self.counters.calls_y - before.calls_y,
             calls_value=self.counters.calls_value - before.calls_value,
@@ -265,6 +229,56 @@ class InputObjective(Counted, ABC):
                 self.generator = torch.Generator()
             self.generator.set_state(state_dict["generator"])
 
+    # The model's part of a step.
+
+    def _batch_loss(self, worst: Perturbed) -> Tensor:
+        """The mean loss, scaled so that the mean over the ranks is that of the joint batch."""
+        tensors.drop_cached_casts()
+        losses = self._x_losses(self.model, worst.inputs, worst.clean, worst.targets)
+        return losses.mean() if worst.share == 1.0 else worst.share * losses.mean()
+
+    def _x_gradient(self, x_optimizer: Optimizer, worst: Perturbed) -> tuple[float, float]:
+        """Put the model's gradient in `.grad`; return the loss and the squared norm, both finite.
+
+        The loss is the mean over all ranks.
+        """
+        loss = self.loss(worst, advance=False)
+        mean = parallel.agree(loss.item() / worst.share, weight=len(worst.inputs))
+        params = [p for group in x_optimizer.param_groups for p in group["params"]]
+        params = [p for p in params if p.requires_grad]
+        x_optimizer.zero_grad()
+        backward(loss, params, self.grad_scaler, sharded=self._is_sharded)
+        if self._module is self.model:  # no wrapper has averaged the gradients
+            parallel.average_gradients_(params)
+        if not math.isfinite(mean):
+            raise tensors.NonFiniteGradient(
+                f"the loss is {mean}: lower the learning rate or check the data"
+            )
+        grads = [p.grad for p in params if p.grad is not None]
+        norm = parallel.squared_norm_of_shards if self._is_sharded else tensors.squared_norm
+        norm_sq = float(norm(grads))
+        if not math.isfinite(norm_sq):
+            tensors.raise_non_finite(grads)
+        return mean, norm_sq
+
+    def _move_model(self, x_optimizer: Optimizer, worst: Perturbed, loss: float) -> int:
+        """Take one step with the gradients in place; return how many values it evaluated."""
+        if not isinstance(x_optimizer, PlayerOptimizer):
+            x_optimizer.step()
+            tensors.drop_cached_casts()
+            return 0
+        before = self.counters.calls_value
+
+        def trial_loss() -> Tensor:
+            self.counters.check_budget()
+            self.counters.calls_value += 1
+            loss = self._batch_loss(worst)
+            parallel.average_([loss])
+            return loss
+
+        x_optimizer.step(trial_loss, value=loss)
+        return self.counters.calls_value - before
+
     # The inner problem of a batch.
 
     def _y_optimizer(self, y: Tensor) -> Optimizer:
@@ -294,7 +308,7 @@ class InputObjective(Counted, ABC):
         return start if region is None else region.project_(start)
 
     def _keep(self, ids: Tensor | None, delta: Tensor, share: float) -> None:
-        """Keep perturbations by id, those of all ranks on every rank."""
+        """Keep perturbations by id; every rank keeps those of all ranks."""
         if ids is None:
             return
         if share != 1.0:
@@ -321,23 +335,12 @@ class InputObjective(Counted, ABC):
             self._kept = torch.cat([self._kept, new])
         return self._kept
 
-    def _batch_loss(self, worst: Perturbed) -> Tensor:
-        """The mean loss, scaled so that the mean over the ranks is that of the joint batch."""
-        tensors.drop_cached_casts()
-        losses = self._x_losses(self.model, worst.inputs, worst.clean, worst.targets)
-        return losses.mean() if worst.share == 1.0 else worst.share * losses.mean()
 
-
-def _checked_share(y: Tensor) -> float:
-    """The share of this rank in the joint batch; raises on all ranks unless y is finite."""
-    mean_count = parallel.agree(float(len(y)) if all_finite(y) else math.nan)
+def _checked_share(num_samples: int, is_finite: bool) -> float:
+    """The share of this rank in the joint batch; raises on all ranks if y overflows on one."""
+    mean_count = parallel.agree(float(num_samples) if is_finite else math.nan)
     if math.isnan(mean_count):
         raise tensors.NonFiniteGradient(
             "the perturbed inputs overflow: lower the adversary's learning rate"
         )
-    return len(y) / mean_count
-
-
-def _distances_sq(y: Tensor, clean: Tensor) -> Tensor:
-    """The squared Euclidean distance of every sample from its clean input."""
-    return torch.as_tensor(tensors.squared_distance([y], [clean], rowwise=True))
+    return num_samples / mean_count

@@ -1,4 +1,4 @@
-"""What robust training reports: a step, a perturbed batch, and a batch for both players at once."""
+"""What robust training reports: a step and a perturbed batch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,8 @@ __all__ = ["Perturbed", "RobustInfo"]
 @dataclass(frozen=True)
 class RobustInfo:
     """Loss, norms and counts of one step of robust training.
+
+    The loss is the mean over all ranks; the other numbers are those of this rank.
 
     Attributes:
         loss: The mean loss of the batch at the worst y found.

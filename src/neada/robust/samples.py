@@ -10,10 +10,11 @@ from torch.optim.optimizer import Optimizer
 from neada import parallel, tensors
 from neada.inner import backward
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constrain, constraints
+from neada.optim.constrain import constrain, installed_sets
 from neada.optim.spectral import SPG
 from neada.robust.losses import Network, take_rows
-from neada.scalars import Flag, Scalar, all_finite
+from neada.scalars import Flag, Scalar
+from neada.sets import Set
 from neada.steppers.composed import check_ascends
 
 if TYPE_CHECKING:
@@ -28,66 +29,72 @@ class Samples:
     Args:
         objective: The value of each sample, its region, and the adversary.
         model: The network as the inner loop evaluates it.
+        y: Where the samples start; it requires a gradient.
+        optimizer: What moves y.
+        region: Where y may be.
         clean: The clean inputs.
-        targets: What the loss compares with.
-        ids: The ids of the samples whose perturbations are kept.
+        reference: What the value compares with.
     """
 
     def __init__(
         self,
         objective: "InputObjective",
         model: Network,
+        y: Tensor,
+        optimizer: Optimizer,
+        region: Set | None,
         clean: Tensor,
-        targets: Any,
-        ids: Tensor | None,
+        reference: Any,
     ) -> None:
         adversary = objective.adversary
         self._objective, self._model, self._counters = objective, model, objective.counters
+        self._y, self._optimizer, self._region = y, optimizer, region
+        self._clean, self._reference = clean, reference
         self._per_sample = adversary.stops_per_sample
         is_default = adversary.optimizer is None
         self.trusts_first_step = objective._first_step_fits and is_default and self._per_sample
-        self._clean, self._region = clean, objective._region(clean)
-        self._against = objective._against(model, clean, targets)
-        self._y = objective._started(clean, self._region, ids).requires_grad_()
-        self._optimizer = objective._y_optimizer(self._y)
-        self._rowwise = self._optimizer.param_groups[0].get("rowwise", False)
-        self._keeps_best = isinstance(self._optimizer, SPG) and self._optimizer.keeps_best
+        self._rowwise = optimizer.param_groups[0].get("rowwise", False)
+        self._keeps_best = isinstance(optimizer, SPG) and optimizer.keeps_best
         self._num_samples = len(clean)
-        self._values: Tensor | None = None  # at the last evaluation
-        self._moved = True  # since the last evaluation
-        self._finite = True
-        self._ended = False  # on all ranks
-        # Once samples were removed: where they ended, and the places of the others in the batch.
-        self._ends: Tensor | None = None
-        self._places = torch.arange(len(clean), device=clean.device)
+        # The values of the last evaluation, and whether y has moved since.
+        self._values: Tensor | None = None
+        self._values_are_stale = True
+        self._is_finite = True  # the last evaluation
+        self._all_ranks_done = False
+        # The final points of the removed samples, None before any is removed; the positions in the
+        # batch of the others.
+        self._final_y: Tensor | None = None
+        self._remaining = torch.arange(len(clean), device=clean.device)
         self._constrain()
 
     def evaluate(self) -> Scalar:
         """Put the gradient in `y.grad`; return its squared mapping, per sample or for the batch."""
         self._counters.check_budget()
         with torch.enable_grad():
-            values = self._evaluated()
+            values = self._forward()
             if not values.requires_grad:
-                raise ValueError("the loss does not depend on the inputs, so nothing can be worse")
+                raise ValueError(
+                    "the loss does not depend on the inputs: there is nothing to perturb"
+                )
             self._y.grad = None
             backward(values.sum(), [self._y], self._objective.grad_scaler)
         self._counters.count("y", len(self._y))
-        measured = self._measured()
-        self._finite = all_finite(measured)
-        # From a value that is NaN or Inf, SPG returns to its best point, if it has one.
-        if self._values is None or not self._keeps_best:
-            self._finite &= all_finite(values.detach())
-        self._values, self._moved = values.detach(), False
+        measured = self._measure()
+        # SPG returns from a value that is NaN or Inf to its best point, if the gradient is finite.
+        can_go_back = self._keeps_best and self._values is not None
+        checked = measured if can_go_back else measured + values.detach().double()
+        self._is_finite = math.isfinite(torch.as_tensor(checked).sum().item())
+        self._values, self._values_are_stale = values.detach(), False
         if not self._per_sample:
-            return self._joint(measured.sum().item() if isinstance(measured, Tensor) else measured)
+            return self._agreed(measured.sum().item() if isinstance(measured, Tensor) else measured)
         assert isinstance(measured, Tensor)
-        if self._ends is None:
+        if self._final_y is None:
             return measured
         full = measured.new_zeros(self._num_samples)
-        full[self._places] = measured[: len(self._places)]
+        full[self._remaining] = measured[: len(self._remaining)]
         return full
 
-    def _measured(self) -> Scalar:
+    def _measure(self) -> Scalar:
         """What the rule is evaluated on: one number for each sample that is left, or their sum."""
         y, gradient = self._y.detach(), self._y.grad
         assert gradient is not None
@@ -97,59 +104,62 @@ class Samples:
         measured: Scalar
         if self._region is None or not math.isfinite(gradient.sum(dtype=wide).item()):
             measured = tensors.squared_norm([gradient], by_sample)
-        elif self._objective._gap is not None:
-            measured = self._objective._gap(y, gradient, self._region)
         else:
-            measured = tensors.squared_norm([self._region.gradient_mapping(y, gradient)], by_sample)
-        if isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
-            # A sample without any gain is done, whatever its gradient.
+            measured = self._objective._inaccuracy(y, gradient, self._region, by_sample)
+        has_moved = self._values is not None
+        if has_moved and isinstance(self._optimizer, SPG) and isinstance(measured, Tensor):
+            # A sample whose steps gain too little counts as converged, whatever its gradient.
             measured = torch.where(self._optimizer.stalled & measured.isfinite(), 0.0, measured)
         return measured
 
-    def _joint(self, total: float) -> float:
-        """The measure of the batches of all ranks, from the sum over the samples of this one."""
+    def _agreed(self, total: float) -> float:
+        """The mean over the samples of all ranks, from the sum over those of this rank."""
         joint = parallel.agree(total / self._num_samples, weight=self._num_samples)
-        self._finite &= math.isfinite(joint)
+        self._is_finite &= math.isfinite(joint)
         return joint
 
-    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
-        """Remove samples that are done; return whether all of them are, on all ranks."""
+    def retire(self, done: Flag, *, unevaluated: bool = False) -> bool:
+        """Remove samples that are done; return whether the samples of all ranks are.
+
+        The ranks agree on the share of ranks with samples left, which is NaN for all if the last
+        evaluation of one was.
+        """
         all_done = bool(done.all()) if isinstance(done, Tensor) else done
-        left = parallel.agree(float(not all_done) if self._finite else math.nan)
+        left = parallel.agree(float(not all_done) if self._is_finite else math.nan)
         if math.isnan(left):
             tensors.raise_non_finite([self._y.grad], self._values)
-        self._ended = left == 0.0
-        if isinstance(done, Tensor) and (unseen or not self._ended):
-            self._remove(done[self._places], unseen)
-        return self._ended
+        self._all_ranks_done = left == 0.0
+        if isinstance(done, Tensor) and (unevaluated or not self._all_ranks_done):
+            self._remove(done[self._remaining], unevaluated)
+        return self._all_ranks_done
 
     def move(self) -> None:
         """Take one step of the optimizer with the gradient in `y.grad`."""
-        self._moved = True
+        self._values_are_stale = True
         if not isinstance(self._optimizer, PlayerOptimizer):
             self._optimizer.step()
             return
         assert self._values is not None
         self._optimizer.step(
-            lambda: self._maximized(self._values_only()), value=self._maximized(self._values)
+            lambda: self._for_optimizer(self._forward_no_grad()),
+            value=self._for_optimizer(self._values),
         )
 
-    def _evaluated(self) -> Tensor:
+    def _forward(self) -> Tensor:
         tensors.drop_cached_casts()
-        losses = self._objective._y_losses(self._model, self._y, self._against)
-        return self._objective._values(self._y, losses, self._clean)
+        return self._objective._values(self._model, self._y, self._clean, self._reference)
 
-    def _values_only(self) -> Tensor:
+    def _forward_no_grad(self) -> Tensor:
         self._counters.check_budget()
         self._counters.calls_value += 1
         with torch.no_grad():
-            return self._evaluated()
+            return self._forward()
 
-    def _maximized(self, values: Tensor) -> Tensor:
+    def _for_optimizer(self, values: Tensor) -> Tensor:
         """What the optimizer maximizes: one number, or one per sample."""
         return values if self._rowwise else values.sum()
 
-    def _remove(self, done: Tensor, unseen: bool) -> None:
+    def _remove(self, done: Tensor, unevaluated: bool) -> None:
         """Remove some of the samples that are left from what is evaluated and moved.
 
         One sample always remains, so that a rank whose samples are done evaluates as often as the
@@ -158,17 +168,17 @@ class Samples:
         gone, left = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
         if len(gone) == 0:
             return
-        if self._ends is None:
-            self._ends = torch.empty_like(self._y, requires_grad=False)
-        position = self._y.detach() if unseen else self._position()
-        self._ends[self._places[gone]] = position[gone]
-        self._places = self._places[left]
-        if self._ended:  # nothing more is evaluated
-            return
+        if self._final_y is None:
+            self._final_y = torch.empty_like(self._y, requires_grad=False)
+        position = self._y.detach() if unevaluated else self._position()
+        self._final_y[self._remaining[gone]] = position[gone]
+        self._remaining = self._remaining[left]
+        if self._all_ranks_done:
+            return  # nothing more is evaluated
         if len(left) == 0:
             left = gone[:1]
         self._y = cut_to_rows(self._optimizer, self._y, left)
-        self._clean, self._against = self._clean[left], take_rows(self._against, left)
+        self._clean, self._reference = self._clean[left], take_rows(self._reference, left)
         self._values = None if self._values is None else self._values[left]
         self._region = self._objective._region(self._clean)
         self._constrain()
@@ -179,11 +189,12 @@ class Samples:
         Where the optimizer keeps its best point, the last move is compared with it, by one
         evaluation without a gradient.
         """
-        if self._ends is None:
+        if self._final_y is None:
             return self._position().clone()
-        if len(self._places) or not self._ended:  # other ranks evaluate their last move
-            self._ends[self._places] = self._position()[: len(self._places)]
-        return self._ends
+        # A rank without samples evaluates its last move too while the others do.
+        if len(self._remaining) or not self._all_ranks_done:
+            self._final_y[self._remaining] = self._position()[: len(self._remaining)]
+        return self._final_y
 
     def _position(self) -> Tensor:
         """Where y is, or its average or best point where the optimizer keeps one."""
@@ -192,9 +203,9 @@ class Samples:
             with optimizer.averaged():
                 return self._y.detach().clone()
         if isinstance(optimizer, SPG) and optimizer.keeps_best:
-            if self._moved or self._values is None:
-                self._values, self._moved = self._values_only(), False
-            with optimizer.best(self._maximized(self._values)):
+            if self._values_are_stale or self._values is None:
+                self._values, self._values_are_stale = self._forward_no_grad(), False
+            with optimizer.best(self._for_optimizer(self._values)):
                 return self._y.detach().clone()
         return self._y.detach()
 
@@ -223,7 +234,7 @@ def check_y_optimizer(optimizer: object, y: Tensor, per_sample: bool) -> None:
     params = [p for group in optimizer.param_groups for p in group["params"]]
     if len(params) != 1 or params[0] is not y:
         raise ValueError("the adversary's optimizer must move the tensor it is given and no other")
-    if any(constraint is not None for constraint in constraints(optimizer)):
+    if any(constraint is not None for constraint in installed_sets(optimizer)):
         raise ValueError(
             "the adversary's optimizer has a set: pass the valid range as bounds=(low, high) to "
             "the objective instead, or use AdversarialTraining"

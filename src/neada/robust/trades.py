@@ -94,10 +94,10 @@ class TRADES(BallObjective):
         losses = sample_losses(self._sample_loss(outputs, targets), len(clean))
         return losses + self.beta * _divergences(_log_probabilities(outputs), model(y))
 
-    def _y_losses(self, model: Network, y: Tensor, against: Any) -> Tensor:
-        return self.beta * _divergences(against, model(y))
+    def _values(self, model: Network, y: Tensor, clean: Tensor, reference: Any) -> Tensor:
+        return self.beta * _divergences(reference, model(y))
 
-    def _against(self, model: Network, clean: Tensor, targets: Any) -> Tensor:
+    def _reference(self, model: Network, clean: Tensor, targets: Any) -> Tensor:
         self.counters.check_budget()
         self.calls_value += 1
         tensors.drop_cached_casts()

@@ -1,6 +1,7 @@
 """Distributionally robust training with a Wasserstein penalty (Sinha, Namkoong & Duchi 2018)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -8,9 +9,8 @@ from torch.optim.optimizer import Optimizer
 from neada.checks import check_number
 from neada.optim import SPG
 from neada.robust.adversary import Adversary
-from neada.robust.losses import Loss
+from neada.robust.losses import Loss, Network
 from neada.robust.objective import Bounds, InputObjective
-from neada.sets import Set
 from neada.tensors import row_sums
 
 __all__ = ["WRM"]
@@ -77,23 +77,15 @@ class WRM(InputObjective):
     ) -> None:
         check_number("gamma", gamma)
         super().__init__(model, loss, adversary, bounds)
-        if adversary.measure == "gap" or adversary.start == "random":
-            raise ValueError(
-                "measure='gap' and start='random' require a ball: use AdversarialTraining"
-            )
+        if adversary.start == "random":
+            raise ValueError("start='random' requires a ball: use AdversarialTraining")
         self.gamma = gamma
 
     _first_step_fits = True  # to the maximum of a linear loss minus the price
 
-    def _values(self, y: Tensor, losses: Tensor, clean: Tensor) -> Tensor:
-        return losses - self.gamma * row_sums((y - clean).square())
-
-    def _region(self, clean: Tensor) -> Set | None:
-        return self.bounds
+    def _values(self, model: Network, y: Tensor, clean: Tensor, reference: Any) -> Tensor:
+        return self._losses(model, y, reference) - self.gamma * row_sums((y - clean).square())
 
     def _default_optimizer(self, params: Sequence[Tensor]) -> Optimizer:
         safeguard = self.adversary.samples_are_independent
         return SPG(params, 0.5 / self.gamma, safeguard=safeguard, maximize=True, rowwise=True)
-
-    def _penalty(self, mean_distance_sq: float) -> float:
-        return self.gamma * mean_distance_sq

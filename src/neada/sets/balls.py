@@ -150,10 +150,10 @@ class LinfBall(Box):
         self.radius = read_size(radius, "radius", per_sample, zero_allowed=True)
         self.center = _read_center(center)
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         if not self.per_sample:
-            return super()._contains(tensors, tol)
-        inside = self._entries_inside(tensors, tol)
+            return super()._contains(tensors)
+        inside = self._entries_inside(tensors)
         return torch.stack([entries.flatten(1).all(dim=1) for entries in inside]).all(dim=0)
 
     def _scale(self, nearest: Tensor) -> Tensor:

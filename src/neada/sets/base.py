@@ -90,18 +90,14 @@ class Set(ABC):
         self._project_(tensors)
         return point
 
-    def contains(self, point: Point, tol: float | None = None) -> Flag:
-        """Whether the point is in the set: a bool, or one per row if `per_sample`.
+    def contains(self, point: Point) -> Flag:
+        """Whether the point is in the set up to rounding: a bool, or one per row if `per_sample`.
 
-        Args:
-            point: the point.
-            tol: the largest distance from the set, in the norm of the set (the norm of a ball, the
-                sum and the entries of a simplex, the entries of a box). By default the rounding
-                error of the dtype at the scale of the set.
+        The tolerance is the rounding error of the dtype at the scale of the set.
         """
         tensors = self._read(point)
         _check_entries(tensors, "point", infinite_allowed=True)
-        return self._contains(tensors, tol)
+        return self._contains(tensors)
 
     @overload
     def gradient_mapping(self, point: Tensor, gradient: Tensor) -> Tensor: ...
@@ -135,15 +131,13 @@ class Set(ABC):
     def _project_(self, tensors: list[Tensor]) -> None:
         """Project in place; all entries are finite unless the set is elementwise."""
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         projected = clone(tensors)
         self._project_(projected)
         distance_sq = squared_norm(difference(tensors, projected), self.per_sample)
-        if tol is None:
-            size_sq = 1.0 + squared_norm(projected, self.per_sample)
-            num_entries = sum(tensor.numel() for tensor in tensors)
-            return distance_sq <= size_sq * slack(tensors[0].dtype, num_entries) ** 2
-        return distance_sq <= tol**2
+        size_sq = 1.0 + squared_norm(projected, self.per_sample)
+        num_entries = sum(tensor.numel() for tensor in tensors)
+        return distance_sq <= size_sq * slack(tensors[0].dtype, num_entries) ** 2
 
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         moved = list(torch._foreach_add(tensors, gradients))

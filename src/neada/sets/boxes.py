@@ -46,14 +46,14 @@ class Box(Set):
         for tensor, (lower, upper) in zip(tensors, self._bounds(tensors), strict=True):
             tensor.clamp_(lower, upper)
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
-        return all(bool(inside.all()) for inside in self._entries_inside(tensors, tol))
+    def _contains(self, tensors: list[Tensor]) -> Flag:
+        return all(bool(inside.all()) for inside in self._entries_inside(tensors))
 
-    def _entries_inside(self, tensors: list[Tensor], tol: float | None) -> list[Tensor]:
+    def _entries_inside(self, tensors: list[Tensor]) -> list[Tensor]:
         inside = []
         for tensor, (lower, upper) in zip(tensors, self._bounds(tensors), strict=True):
             nearest = tensor.clamp(lower, upper)
-            allowed = slack(tensor.dtype, 1) * self._scale(nearest) if tol is None else tol
+            allowed = slack(tensor.dtype, 1) * self._scale(nearest)
             inside.append((tensor == nearest) | ((tensor - nearest).abs() <= allowed))
         return inside
 

@@ -54,14 +54,11 @@ class HalfSpace(Set):
         point.sub_(normal, alpha=self._excess(point, normal) / normal_sq)
         copy_rows_(tensors, point[None], per_sample=False)
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         point, normal = self._rows(tensors)
         excess = self._excess(point, normal)
-        if not math.isfinite(excess):
-            return False
-        if tol is None:
-            return excess <= self._rounding(point, normal, tensors[0].dtype)
-        return excess / float(torch.linalg.vector_norm(normal)) <= tol
+        rounding = self._rounding(point, normal, tensors[0].dtype)
+        return math.isfinite(excess) and excess <= rounding
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         broadcast(self.normal, "normal", tensors)

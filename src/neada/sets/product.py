@@ -52,10 +52,9 @@ class Product(Set):
         for member, tensor in zip(self.sets, tensors, strict=True):
             member._project_([tensor])
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         flags = [
-            member._contains([tensor], tol)
-            for member, tensor in zip(self.sets, tensors, strict=True)
+            member._contains([tensor]) for member, tensor in zip(self.sets, tensors, strict=True)
         ]
         if self.per_sample:
             return torch.stack([torch.as_tensor(flag) for flag in flags]).all(dim=0)

@@ -90,11 +90,11 @@ class Region(Set):
     def _project_(self, tensors: list[Tensor]) -> None:
         self._set._project_(tensors)
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         if isinstance(self._set, Box):
-            (inside,) = self._set._entries_inside(tensors, tol)
+            (inside,) = self._set._entries_inside(tensors)
             return inside.flatten(1).all(dim=1)
-        return self._set._contains(tensors, tol)
+        return self._set._contains(tensors)
 
     def _mapping(self, tensors: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         return self._set._mapping(tensors, gradients)
@@ -149,16 +149,16 @@ class _BallInBox(Set):
         lengths = shorten(offsets.abs(), reach, self.radius)
         projected = lengths.mul_(offsets.sign()).add_(self._center)
         # Rows inside are unchanged bit for bit.
-        inside = torch.as_tensor(self._contains(tensors, None))[:, None]
+        inside = torch.as_tensor(self._contains(tensors))[:, None]
         copy_rows_(tensors, torch.where(inside, rows, projected), per_sample=True)
         self.box._project_(tensors)  # the last bit
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         offsets = as_rows(tensors, per_sample=True) - self._center
         excess = torch.maximum(offsets - self._above, -offsets - self._below)
         rounding = 4.0 * torch.finfo(tensors[0].dtype).eps * self._center.abs()
-        in_box: Tensor = (excess <= (rounding if tol is None else tol)).all(dim=1)
-        return in_box & self.ball._contains(tensors, tol)
+        in_box: Tensor = (excess <= rounding).all(dim=1)
+        return in_box & self.ball._contains(tensors)
 
     def _check_fit(self, tensors: list[Tensor]) -> None:
         self.ball._check_fit(tensors)

@@ -94,13 +94,13 @@ class RowSet(Set):
                 projected += center
             copy_rows_(block, projected, self.per_sample, index)
 
-    def _contains(self, tensors: list[Tensor], tol: float | None) -> Flag:
+    def _contains(self, tensors: list[Tensor]) -> Flag:
         flags = [torch.ones(0, dtype=torch.bool, device=tensors[0].device)]  # for an empty batch
         for block, size, center in self._blocks(tensors):
             rows = self._relative(block, center)
             rounding = self._reach(size, center) * slack(block[0].dtype, rows.shape[1])
             # The excess of an infinite point is infinite or NaN, and neither is inside.
-            flags.append(self._excess(rows, size) <= (rounding if tol is None else tol))
+            flags.append(self._excess(rows, size) <= rounding)
         return torch.cat(flags) if self.per_sample else bool(flags[1])
 
     def _check_fit(self, tensors: list[Tensor]) -> None:

@@ -9,12 +9,6 @@ from neada.sets.rows import RowSet
 
 __all__ = ["Simplex", "project_rows_onto_simplex"]
 
-# Below this size a sort is faster than Newton's method, whose cost is then the number of kernels.
-_NUM_SORTED = 1 << 12
-
-# Ordinary data need about ten rounds; data made to defeat the method are sorted after this many.
-_MAX_ROUNDS = 30
-
 
 class Simplex(RowSet):
     r"""The simplex: nonnegative entries with a given total.
@@ -65,15 +59,14 @@ def project_rows_onto_simplex(rows: Tensor, totals: Tensor) -> Tensor:
     # Relative to the largest entry the threshold is between -total and 0, so that only entries
     # within total of the largest enter a sum: large entries cost no digits.
     rows = rows - rows.amax(1, keepdim=True)
-    search = _threshold_by_sorting if rows.numel() < _NUM_SORTED else _threshold_by_newton
-    weights = (rows - search(rows, totals)).clamp_min_(0.0)
+    weights = (rows - _threshold(rows, totals)).clamp_min_(0.0)
     # The rounding error of the threshold counts once for every active entry: spread it.
     active = weights.sign()
     error = (weights.sum(1, keepdim=True) - totals) / active.sum(1, keepdim=True).clamp_min_(1.0)
     return weights.addcmul_(active, error, value=-1.0).clamp_min_(0.0)
 
 
-def _threshold_by_sorting(rows: Tensor, totals: Tensor) -> Tensor:
+def _threshold(rows: Tensor, totals: Tensor) -> Tensor:
     """The threshold by Duchi et al. (2008), Figure 1."""
     # Entries further down than total are not active, and their sums might overflow.
     decreasing = torch.maximum(rows, -totals).sort(dim=1, descending=True).values
@@ -81,22 +74,3 @@ def _threshold_by_sorting(rows: Tensor, totals: Tensor) -> Tensor:
     thresholds = (decreasing.cumsum(1) - totals) / ranks
     num_active = (decreasing > thresholds).sum(1, keepdim=True).clamp_min_(1)
     return thresholds.gather(1, num_active - 1)
-
-
-def _threshold_by_newton(rows: Tensor, totals: Tensor) -> Tensor:
-    """The threshold by the search of Michelot (JOTA 50, 1986), one pass per round, no sort.
-
-    Newton's method from below: the threshold grows, the active set shrinks, and when it stops
-    shrinking the threshold is exact.
-    """
-    theta = -totals
-    num_before = torch.full_like(totals, torch.inf)
-    for _ in range(_MAX_ROUNDS):
-        weights = (rows - theta).clamp_min_(0.0)
-        weight = weights.sum(1, keepdim=True)
-        num_active = weights.sign_().sum(1, keepdim=True)
-        if torch.equal(num_active, num_before):
-            return theta
-        theta = theta + ((weight - totals) / num_active.clamp_min(1.0)).clamp_min_(0.0)
-        num_before = num_active
-    return _threshold_by_sorting(rows, totals)

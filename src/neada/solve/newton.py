@@ -173,7 +173,7 @@ class Newton(DirectStepper):
         self.counters.check_budget(4 * number if name == "calls_hvp" else number)
         setattr(self.counters, name, getattr(self.counters, name) + number)
         if self.rowwise:
-            self.row_calls += (4 if name == "calls_hvp" else 1) * number * self._paying
+            self.row_calls += (4 if name == "calls_hvp" else 1) * number * self._counted_rows
 
     def _moving(self) -> Mask:
         """The rows that are not frozen."""

@@ -15,12 +15,12 @@ from neada import tensors
 from neada.checks import check_number
 from neada.scalars import Scalar, sqrt
 from neada.steppers.base import PLAYERS, Closure, Evaluation, Sets, Step
-from neada.steppers.direct import DirectStepper
+from neada.steppers.direct import TwoRates
 
 __all__ = ["AdaGDA", "VRAdaGDA"]
 
 
-class _MomentumGDA(DirectStepper):
+class _MomentumGDA(TwoRates):
     def __init__(
         self,
         x: Iterable[Tensor],
@@ -36,9 +36,9 @@ class _MomentumGDA(DirectStepper):
         c_y: float = 1.0,
         **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, **sets)
-        self._set_rates(lr_x, lr_y)
-        self._check_positive(rho=rho, k=k, m=m, c_x=c_x, c_y=c_y)
+        super().__init__(x, y, lr_x, lr_y, **sets)
+        for name, number in {"rho": rho, "k": k, "m": m, "c_x": c_x, "c_y": c_y}.items():
+            check_number(name, number)
         check_number("decay", decay, strict=False, below=1.0)
         self.decay = decay
         self.rho = rho

@@ -104,11 +104,15 @@ class Stepper(Counted, ABC):
 
     def __init__(self, x_groups: Groups, y_groups: Groups, rowwise: bool) -> None:
         check_flags(rowwise=rowwise)
-        self._groups: dict[str, Groups] = {}
-        self._players: dict[str, list[Tensor]] = {}
-        self._has_set: dict[str, bool] = {}
-        self._take_groups("x", x_groups)
-        self._take_groups("y", y_groups)
+        self._groups = {"x": x_groups, "y": y_groups}
+        self._players = {
+            player: [p for params, _ in groups for p in params]
+            for player, groups in self._groups.items()
+        }
+        self._has_set = {
+            player: any(constraint is not None for _, constraint in groups)
+            for player, groups in self._groups.items()
+        }
         self.rowwise = rowwise
         self._sharded = parallel.any_shard(self._players["x"] + self._players["y"])
         self._on_ranks = parallel.is_active()
@@ -128,7 +132,7 @@ class Stepper(Counted, ABC):
         num_rows = len(first) if rowwise else 0
         self.ended: dict[int, NoProgress] = {}
         self.row_calls = torch.zeros(num_rows, dtype=torch.int64, device=first.device)
-        self._paying = torch.ones(num_rows, dtype=torch.bool, device=first.device)
+        self._counted_rows = torch.ones(num_rows, dtype=torch.bool, device=first.device)
 
     def step(self, closure: Closure, batch_size: int = 1) -> StepInfo:
         """Take one step of the algorithm.
@@ -203,7 +207,7 @@ class Stepper(Counted, ABC):
             rows: One flag per row; None for no row.
         """
         self._frozen = rows
-        self._paying = torch.ones_like(self._paying) if rows is None else ~rows
+        self._counted_rows = torch.ones_like(self._counted_rows) if rows is None else ~rows
 
     def state_dict(self) -> dict[str, Any]:
         """The complete state; resuming from it is bit for bit."""
@@ -229,12 +233,6 @@ class Stepper(Counted, ABC):
         self.row_calls.copy_(state_dict["row_calls"])
 
     # For subclasses.
-
-    def _take_groups(self, player: Player, groups: Groups) -> None:
-        """Make the tensors of these groups a player."""
-        self._groups[player] = groups
-        self._players[player] = [p for params, _ in groups for p in params]
-        self._has_set[player] = any(constraint is not None for _, constraint in groups)
 
     def _call(self, closure: Closure, players: str, within_budget: bool = True) -> Tensor:
         """Evaluate f with its graph; counted as one gradient of each of these players."""
@@ -272,7 +270,7 @@ class Stepper(Counted, ABC):
         counters.samples_x += self._batch_size * ("x" in players)
         counters.samples_y += self._batch_size * ("y" in players)
         if self.rowwise:
-            self.row_calls += len(players) * self._paying
+            self.row_calls += len(players) * self._counted_rows
 
     def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
         """Evaluate f, and leave the gradient of one player in `.grad`."""

@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 from neada import parallel, tensors
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
-from neada.optim.constrain import constraints
+from neada.optim.constrain import installed_sets
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
 
@@ -19,7 +19,7 @@ __all__ = ["ComposedStepper", "check_ascends", "check_descends", "groups_of"]
 
 def groups_of(optimizer: Optimizer) -> list[tuple[Sequence[Tensor], Set | None]]:
     """The parameter groups of an optimizer, each with its set."""
-    sets = constraints(optimizer)
+    sets = installed_sets(optimizer)
     return [
         (group["params"], constraint)
         for group, constraint in zip(optimizer.param_groups, sets, strict=True)
@@ -114,14 +114,14 @@ class ComposedStepper(Stepper):
         if frozen is None:
             optimizer.step(values, value=evaluation.value)
         else:
-            with optimizer.rows_at_rest(frozen):
+            with optimizer.frozen_rows(frozen):
                 optimizer.step(values, value=_zero_where_undefined(evaluation.value, frozen))
 
     def _value_closure(self, closure: Closure, player: Player) -> Closure:
         """The closure of an optimizer that tries points: values only, and counted.
 
-        A call is counted for the rows that have moved since the call before; the others have found
-        their step.
+        A call is counted for the rows that have moved since the previous call. Rows whose trial
+        point did not change have found their step.
         """
         params = self._players[player]
         before = tensors.clone(params) if self.rowwise else []
@@ -131,7 +131,7 @@ class ComposedStepper(Stepper):
             self.counters.calls_value += 1
             if self.rowwise:
                 apart = tensors.squared_distance(params, before, rowwise=True)
-                self.row_calls += self._paying & (apart != 0.0)
+                self.row_calls += self._counted_rows & (apart != 0.0)
                 tensors.copy_(before, [param.detach() for param in params])
             tensors.drop_cached_casts()
             with torch.no_grad():

@@ -2,20 +2,19 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from neada import parallel, tensors
-from neada.checks import check_number
 from neada.inner import Player
 from neada.optim.base import check_rate
 from neada.scalars import Scalar
 from neada.sets import Set
-from neada.steppers.base import Closure, StepInfo, Stepper
+from neada.steppers.base import Closure, Sets, StepInfo, Stepper
 
-__all__ = ["DirectStepper"]
+__all__ = ["DirectStepper", "TwoRates"]
 
 
 class DirectStepper(Stepper):
@@ -77,18 +76,6 @@ class DirectStepper(Stepper):
         finally:
             self._start = {}  # not needed between steps, and as large as the players
 
-    def _set_rates(self, lr_x: Scalar, lr_y: Scalar) -> None:
-        """Check and keep the learning rates: numbers or, with rows, one for each."""
-        num_rows = len(self._players["x"][0]) if self.rowwise else None
-        for name, rate in (("lr_x", lr_x), ("lr_y", lr_y)):
-            check_rate(name, rate, num_rows)
-        self.lr_x = lr_x
-        self.lr_y = lr_y
-
-    def _check_positive(self, **numbers: float) -> None:
-        for name, number in numbers.items():
-            check_number(name, number)
-
     @torch.no_grad()
     def _go_to(self, point: Mapping[Player, list[Tensor]]) -> None:
         for player, place in point.items():
@@ -136,3 +123,22 @@ class DirectStepper(Stepper):
         """Resume from a saved state."""
         super().load_state_dict(state_dict)
         self._memory = copy.deepcopy(state_dict["memory"])
+
+
+class TwoRates(DirectStepper):
+    """A stepper with a learning rate for each player: a number or, with rows, one for each."""
+
+    def __init__(
+        self,
+        x: Iterable[Tensor],
+        y: Iterable[Tensor],
+        lr_x: Scalar,
+        lr_y: Scalar,
+        **sets: Unpack[Sets],
+    ) -> None:
+        super().__init__(x, y, **sets)
+        num_rows = len(self._players["x"][0]) if self.rowwise else None
+        check_rate("lr_x", lr_x, num_rows)
+        check_rate("lr_y", lr_y, num_rows)
+        self.lr_x = lr_x
+        self.lr_y = lr_y

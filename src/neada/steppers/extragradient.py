@@ -12,9 +12,10 @@ from typing import Unpack
 from torch import Tensor
 
 from neada import tensors
-from neada.scalars import Scalar, sqrt
+from neada.checks import check_number
+from neada.scalars import sqrt
 from neada.steppers.base import PLAYERS, Closure, Sets, Step
-from neada.steppers.direct import DirectStepper
+from neada.steppers.direct import DirectStepper, TwoRates
 
 __all__ = [
     "AdaptiveExtragradient",
@@ -25,22 +26,7 @@ __all__ = [
 ]
 
 
-class _TwoRates(DirectStepper):
-    """One learning rate for each player."""
-
-    def __init__(
-        self,
-        x: Iterable[Tensor],
-        y: Iterable[Tensor],
-        lr_x: Scalar,
-        lr_y: Scalar,
-        **sets: Unpack[Sets],
-    ) -> None:
-        super().__init__(x, y, **sets)
-        self._set_rates(lr_x, lr_y)
-
-
-class Extragradient(_TwoRates):
+class Extragradient(TwoRates):
     r"""A gradient step to look ahead, then a step from the start with the gradient found there.
 
     .. math::
@@ -72,7 +58,7 @@ class Extragradient(_TwoRates):
         return self._both_moved(at_x, at_y)
 
 
-class PastExtragradient(_TwoRates):
+class PastExtragradient(TwoRates):
     r"""Extragradient that looks ahead with the gradient it remembers: two calls a step.
 
     .. math::
@@ -111,7 +97,7 @@ class PastExtragradient(_TwoRates):
         self._memory["y_gradient"] = self._gradients("y")
 
 
-class OptimisticGDA(_TwoRates):
+class OptimisticGDA(TwoRates):
     r"""GDA with twice the new gradient minus the old one.
 
     .. math::
@@ -175,7 +161,7 @@ class AdaptiveExtragradient(DirectStepper):
         **sets: Unpack[Sets],
     ) -> None:
         super().__init__(x, y, **sets)
-        self._check_positive(scale=scale)
+        check_number("scale", scale)
         self.scale = scale
 
     def _step(self, closure: Closure) -> Step:
@@ -223,7 +209,8 @@ class UniversalMirrorProx(DirectStepper):
         **sets: Unpack[Sets],
     ) -> None:
         super().__init__(x, y, **sets)
-        self._check_positive(diameter=diameter, gradient_guess=gradient_guess)
+        check_number("diameter", diameter)
+        check_number("gradient_guess", gradient_guess)
         self.diameter = diameter
         self.gradient_guess = gradient_guess
 

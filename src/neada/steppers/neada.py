@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
@@ -11,7 +11,7 @@ from neada.checks import check_flags, check_number
 from neada.inner import InnerLoop, InnerOptions, go_to_average
 from neada.scalars import Flag, Scalar
 from neada.steppers.base import Closure, Evaluation, Step
-from neada.steppers.composed import ComposedStepper, check_ascends, groups_of
+from neada.steppers.composed import ComposedStepper
 from neada.stopping import StoppingRule
 
 __all__ = ["NeAda"]
@@ -39,8 +39,7 @@ class NeAda(ComposedStepper):
 
     Args:
         x_optimizer: Any torch optimizer that minimizes.
-        y_optimizer: Any torch optimizer constructed with ``maximize=True``, or a function of no
-            arguments that makes a new one for every outer step.
+        y_optimizer: Any torch optimizer constructed with ``maximize=True``.
         stopping: The rule; by default criterion I or criterion II, whichever fires first.
         inner: Options of the inner loop: what the y optimizer keeps from one outer step to the
             next, and the smallest and largest number of steps.
@@ -67,7 +66,7 @@ class NeAda(ComposedStepper):
     def __init__(
         self,
         x_optimizer: Optimizer,
-        y_optimizer: Optimizer | Callable[[], Optimizer],
+        y_optimizer: Optimizer,
         stopping: StoppingRule | None = None,
         *,
         inner: InnerOptions = InnerOptions(),  # noqa: B008 (frozen)
@@ -75,16 +74,12 @@ class NeAda(ComposedStepper):
         deterministic: bool = False,
         rowwise: bool = False,
     ) -> None:
-        self._make_y: Callable[[], Optimizer] | None = None
-        if callable(y_optimizer) and not isinstance(y_optimizer, nn.Module):
-            self._make_y, y_optimizer = y_optimizer, y_optimizer()
-        first: Any = y_optimizer
-        super().__init__(x_optimizer, first, rowwise=rowwise)
+        super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
         if not callable(x_samples):
             check_number("x_samples", x_samples, above=1, strict=False, whole=True)
         check_flags(deterministic=deterministic)
         self.inner = InnerLoop(stopping, inner, _MAX_INNER_STEPS)
-        self.inner.check_keep(first)
+        self.inner.resolve_keep(y_optimizer)
         self.max_inner_steps = self.inner.max_steps
         self.x_samples = x_samples
         self.deterministic = deterministic
@@ -101,7 +96,7 @@ class NeAda(ComposedStepper):
     def _step(self, closure: Closure) -> Step:
         t = self.counters.outer_steps
         if t > 0:
-            self._renew_y_optimizer()
+            self.inner.renew(self.y_optimizer)
         if self.inner.grad_sq_x is None and self.stopping.needs_x_gradient:
             self.inner.grad_sq_x = self._gradient(closure, "x").mapping_sq
         game = _Game(self, closure)
@@ -109,7 +104,7 @@ class NeAda(ComposedStepper):
             found = self.inner.maximize(game, t, self.counters, self._frozen)
         finally:
             if self.rowwise:
-                self.freeze(self._frozen)  # calls are counted again for rows that were done early
+                self.freeze(self._frozen)  # resumes counting for rows that were done early
         self.at_cap = found.at_cap
         if go_to_average(self.y_optimizer):
             game.graph = None  # it belongs to the last iterate, not to the average
@@ -138,15 +133,6 @@ class NeAda(ComposedStepper):
         for param, gradient in zip(self._players["x"], total, strict=True):
             param.grad = gradient
         return self._measure(at_x.value, at_x.graph, "x")
-
-    def _renew_y_optimizer(self) -> None:
-        """Let the y optimizer forget what it does not keep, or make the next one."""
-        if self._make_y is None:
-            self.inner.renew(self.y_optimizer)
-            return
-        self.y_optimizer = self._make_y()
-        check_ascends(self.y_optimizer)
-        self._take_groups("y", groups_of(self.y_optimizer))
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, both optimizers, and what the inner loop remembers."""
@@ -181,9 +167,9 @@ class _Game:
         self.graph = None
         self.stepper._move("y", self.closure, self._at_y, self._done)
 
-    def settle(self, done: Flag, *, unseen: bool = False) -> bool:
+    def retire(self, done: Flag, *, unevaluated: bool = False) -> bool:
         if isinstance(done, Tensor):
             self._done = done
-            self.stepper._paying = ~done
+            self.stepper._counted_rows = ~done
             return bool(done.all())
         return done  # the same on all ranks, because gradients are averaged

@@ -6,6 +6,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from neada import tensors
+from neada.checks import check_choice
 from neada.optim.base import PlayerOptimizer
 from neada.optim.objective import restore_on_error
 from neada.steppers.base import Closure, Evaluation, Step
@@ -104,8 +105,7 @@ class Alternating(ComposedStepper):
         order: Literal["xy", "yx"] = "xy",
         rowwise: bool = False,
     ) -> None:
-        if order not in ("xy", "yx"):
-            raise ValueError(f"order must be 'xy' or 'yx', got {order!r}")
+        check_choice("order", order, ("xy", "yx"))
         super().__init__(x_optimizer, y_optimizer, rowwise=rowwise)
         self.order = order
 

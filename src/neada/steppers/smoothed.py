@@ -9,12 +9,12 @@ from neada import tensors
 from neada.checks import check_number
 from neada.scalars import Scalar
 from neada.steppers.base import Closure, Sets, Step
-from neada.steppers.direct import DirectStepper
+from neada.steppers.direct import TwoRates
 
 __all__ = ["SmoothedAGDA"]
 
 
-class SmoothedAGDA(DirectStepper):
+class SmoothedAGDA(TwoRates):
     r"""Alternating GDA on f plus a pull towards a slowly moving center.
 
     .. math::
@@ -51,9 +51,8 @@ class SmoothedAGDA(DirectStepper):
         follow: float = 0.1,
         **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, **sets)
-        self._set_rates(lr_x, lr_y)
-        self._check_positive(pull=pull)
+        super().__init__(x, y, lr_x, lr_y, **sets)
+        check_number("pull", pull)
         check_number("follow", follow, most=1.0)
         self.pull = pull
         self.follow = follow

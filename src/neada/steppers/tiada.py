@@ -10,36 +10,17 @@ from neada import tensors
 from neada.checks import check_choice, check_flags, check_number
 from neada.scalars import Scalar, divide, maximum
 from neada.steppers.base import Closure, Sets, Step
-from neada.steppers.direct import DirectStepper
+from neada.steppers.direct import TwoRates
 
 __all__ = ["TiAda", "TiAdaAdam"]
 
 
-class _TimeScales(DirectStepper):
-    """The two learning rates and the two exponents."""
-
-    def __init__(
-        self,
-        x: Iterable[Tensor],
-        y: Iterable[Tensor],
-        lr_x: Scalar,
-        lr_y: Scalar,
-        alpha: float,
-        beta: float,
-        **sets: Unpack[Sets],
-    ) -> None:
-        super().__init__(x, y, **sets)
-        self._set_rates(lr_x, lr_y)
-        if not 0.0 < beta < alpha < 1.0:
-            raise ValueError(
-                f"the exponents must satisfy 0 < beta < alpha < 1 (alpha is x's), got alpha="
-                f"{alpha} and beta={beta}"
-            )
-        self.alpha = alpha
-        self.beta = beta
+def _check_exponents(alpha: float, beta: float) -> None:
+    check_number("beta", beta)
+    check_number("alpha", alpha, above=beta, below=1.0)
 
 
-class TiAda(_TimeScales):
+class TiAda(TwoRates):
     r"""AdaGrad for both players, where x also slows down by what y still has to do.
 
     .. math::
@@ -88,9 +69,13 @@ class TiAda(_TimeScales):
         eps: float = 1e-10,
         **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, lr_x, lr_y, alpha, beta, **sets)
+        super().__init__(x, y, lr_x, lr_y, **sets)
+        _check_exponents(alpha, beta)
         check_choice("scope", scope, ("player", "coordinate"))
-        self._check_positive(v0_x=v0_x, v0_y=v0_y)
+        check_number("v0_x", v0_x)
+        check_number("v0_y", v0_y)
+        self.alpha = alpha
+        self.beta = beta
         self.scope = scope
         self.v0 = {"x": v0_x, "y": v0_y}
         self.eps = eps
@@ -120,7 +105,7 @@ class TiAda(_TimeScales):
         return list(torch._foreach_div(grads, scales))
 
 
-class TiAdaAdam(_TimeScales):
+class TiAdaAdam(TwoRates):
     r"""Adam (or AMSGrad) for both players with TiAda's exponents and ratio.
 
     With Adam's moments and :math:`S` the sum over all coordinates of the uncorrected second moment,
@@ -168,11 +153,14 @@ class TiAdaAdam(_TimeScales):
         eps: float = 1e-8,
         **sets: Unpack[Sets],
     ) -> None:
-        super().__init__(x, y, lr_x, lr_y, alpha, beta, **sets)
+        super().__init__(x, y, lr_x, lr_y, **sets)
+        _check_exponents(alpha, beta)
         for name, decay in zip(("betas[0]", "betas[1]"), betas, strict=True):
             check_number(name, decay, strict=False, below=1.0)
         check_choice("bias", bias, ("power", "sqrt"))
         check_flags(amsgrad=amsgrad)
+        self.alpha = alpha
+        self.beta = beta
         self.betas = betas
         self.amsgrad = amsgrad
         self.bias = bias

@@ -11,10 +11,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from neada import tables
 from neada.checks import check_choice, check_number, printable, shown
 
-__all__ = ["LENGTH", "ON_RESUME", "TrainConfig"]
+__all__ = ["DATA", "LENGTH", "ON_RESUME", "TrainConfig"]
 
 Optimizer = Literal["adam", "amsgrad", "sgd", "adagrad", "dog", "dowg"]
 
@@ -23,6 +22,43 @@ LENGTH = ("max_calls", "epochs")
 ON_RESUME = (*LENGTH, "device", "compile", "threads")
 """Fields that may change when a run is resumed; on another machine, metrics are equal up to
 rounding."""
+
+DATA = {
+    "synthetic": "mlp",
+    "digits": "small-cnn",
+    "mnist-5k": "cnn",
+    "mnist": "cnn",
+    "fashion-mnist": "cnn",
+}
+"""The data sets by name, with their usual models."""
+
+_PERTURBING, _IN_BALLS, _NESTED = (
+    ("wrm", "adversarial", "trades"),
+    ("adversarial", "trades"),
+    ("neada", "gdmax"),
+)
+_APPLIES_TO: dict[str, dict[str, tuple[str, ...]]] = {
+    "objective": {
+        "gamma": ("wrm",),
+        "eps": _IN_BALLS,
+        "norm": _IN_BALLS,
+        "beta": ("trades",),
+        "random_start": _IN_BALLS,
+        "regularizer": ("group",),
+        "strength": ("group",),
+        "adjustment": ("group",),
+        "per_sample": _PERTURBING,
+        "warm_start": _PERTURBING,
+    },
+    "method": {
+        "random_start": _NESTED,
+        "per_sample": _NESTED,
+        "x_optimizer": _NESTED,
+        "y_optimizer": _NESTED,
+        "inner_steps": ("gdmax",),
+    },
+}
+"""The objectives and methods of the options that do not apply to all of them."""
 
 _ZERO_ALLOWED = ("data_seed", "seed", "beta", "adjustment", "eval_eps")
 _LARGEST = {int: 2**63 - 1, float: 1e30}  # a few times 1e30 is still finite in float32
@@ -142,29 +178,23 @@ class TrainConfig:
             value = _checked(field.name, field.type, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
         if not self.data.lower().endswith(".npz"):
-            check_choice("data", self.data, tables.DATA)
+            check_choice("data", self.data, DATA)
         if len({f"{eps:g}" for eps in self.eval_eps}) < len(set(self.eval_eps)):
             raise ValueError(f"eval_eps must differ in six digits, got {self.eval_eps}")
-        self._check_applicable("objective", tables.OBJECTIVES)
-        self._check_applicable("method", tables.METHODS)
         self._check_combinations()
 
-    def _check_applicable(self, what: str, table: Mapping[str, tables.Entry]) -> None:
-        """Raise ValueError if an option was given that the objective or method does not have."""
-        chosen = getattr(self, what)
-        for field in dataclasses.fields(self):
-            takers = [name for name, entry in table.items() if field.name in entry.options]
-            value = getattr(self, field.name)
-            if takers and chosen not in takers and value != field.default:
-                raise ValueError(
-                    f"{field.name}={value!r} applies to {what} {' or '.join(map(repr, takers))}, "
-                    f"not to {chosen!r}"
-                )
-
     def _check_combinations(self) -> None:
-        """Raise ValueError if options contradict each other."""
-        has_inner_loop = tables.METHODS[self.method].has_inner_loop
-        if self.lr_y is not None and has_inner_loop and self.y_optimizer is None:
+        """Raise ValueError if an option does not apply, or options contradict each other."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for what, options in _APPLIES_TO.items():
+            for name, takers in options.items():
+                value = getattr(self, name)
+                if value != defaults[name] and getattr(self, what) not in takers:
+                    raise ValueError(
+                        f"{name}={value!r} applies to {what} {' or '.join(map(repr, takers))}, "
+                        f"not to {getattr(self, what)!r}"
+                    )
+        if self.lr_y is not None and self.has_inner_loop and self.y_optimizer is None:
             raise ValueError(
                 f"lr_y={self.lr_y:g} requires a named y_optimizer, such as 'adam': the default "
                 "adversary has no learning rate"
@@ -180,21 +210,31 @@ class TrainConfig:
             raise ValueError(f"random_start=True excludes warm_start={self.warm_start!r}")
 
     @property
+    def has_groups(self) -> bool:
+        """Whether y is the mixture of groups, so that the worst group is measured."""
+        return self.objective == "group"
+
+    @property
+    def has_inner_loop(self) -> bool:
+        """Whether the adversary starts anew with every batch."""
+        return self.method != "tiada"
+
+    @property
     def num_inner_steps(self) -> int | None:
         """Steps of y per step of x; None if a stopping rule determines them."""
-        return self.inner_steps or tables.METHODS[self.method].inner_steps
+        return self.inner_steps or {"neada": None, "gdmax": 15, "tiada": 1}[self.method]
 
     @property
     def model_name(self) -> str:
         """The name of the model, with "auto" resolved."""
         if self.model != "auto":
             return self.model
-        return tables.DATA[self.data].model if self.data in tables.DATA else "mlp"
+        return DATA.get(self.data, "mlp")
 
     @property
     def method_label(self) -> str:
         """A short description of the method: "neada adam", "gdmax 15 adam sgd", "tiada"."""
-        if not tables.METHODS[self.method].has_inner_loop:
+        if not self.has_inner_loop:
             return self.method
         parts: list[object] = [self.method, self.num_inner_steps, self.x_optimizer]
         parts += [self.y_optimizer] if self.y_optimizer != self.x_optimizer else []

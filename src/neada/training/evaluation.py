@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from neada import attacks, devices, parallel, tables
+from neada import attacks, devices, parallel
 from neada.attacks.gradient import evaluating
 from neada.attacks.worst_case import Progress
 from neada.data import Dataset
@@ -56,7 +56,7 @@ def accuracy_names(config: TrainConfig, data: Dataset) -> list[str]:
     With groups, there is also ``test_worst_group``.
     """
     kinds = ["clean", *(f"{eps:g}" for eps in dict.fromkeys(config.eval_eps))]
-    kinds += ["worst_group"] if tables.OBJECTIVES[config.objective].has_groups else []
+    kinds += ["worst_group"] if config.has_groups else []
     parts = [part.replace("-", "_") for part in data.splits if part != "train"]
     return [f"{part}_{kind}" for part in parts for kind in kinds]
 
@@ -84,7 +84,7 @@ def _evaluate(
 
         num_seen, *num_right = _sums(_num_right(config, model, data, batches, tell)).tolist()
         found += [count / num_seen for count in num_right]
-        if tables.OBJECTIVES[config.objective].has_groups:
+        if config.has_groups:
             groups = groups_of(data, part)
             counts = _sums(_by_group(model, batches, groups[own], int(groups.max()) + 1))
             sizes, right = counts[:, counts[0] > 0]

@@ -1,16 +1,17 @@
 """The two players of a training run: an objective, the model's optimizer, and how they move."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from neada import parallel, robust, stopping, tables
+from neada import parallel, robust, stopping
 from neada.data import Dataset
 from neada.inner import Counters, InnerOptions
-from neada.optim.base import PlayerOptimizer
+from neada.optim import DoG, DoWG
 from neada.optim.constrain import constrain
 from neada.optim.tiada import TiAdaX, TiAdaY
 from neada.robust import RobustInfo
@@ -18,17 +19,7 @@ from neada.robust.objective import InputObjective
 from neada.sets import Simplex
 from neada.training.config import TrainConfig
 
-__all__ = [
-    "Game",
-    "Objective",
-    "configured_players",
-    "groups_of",
-    "make_adversarial",
-    "make_group",
-    "make_trades",
-    "make_wrm",
-    "tiada_players",
-]
+__all__ = ["Game", "Objective", "groups_of"]
 
 # The rule decides, not the cap that objectives have by default.
 _MOST_INNER_STEPS = 1_000_000
@@ -36,28 +27,30 @@ _TIADA_RATE = 0.1
 Objective: TypeAlias = InputObjective | robust.GroupDRO
 MakeY: TypeAlias = Callable[[Sequence[Tensor]], Optimizer] | None
 """A function that makes the optimizer of y; None for the objective's own."""
-Players: TypeAlias = tuple[Optimizer, MakeY]
 
 
-def configured_players(config: TrainConfig, model: nn.Module) -> Players:
-    """The optimizers that the config names."""
-    usual = tables.OPTIMIZERS[config.x_optimizer].lr_x
-    lr = usual if config.lr_x is None else config.lr_x
-    x_optimizer = _optimizer(config.x_optimizer, model.parameters(), lr, False)
-    name = config.y_optimizer
-    if name is None:
-        return x_optimizer, None
-    lr_y = tables.OPTIMIZERS[name].lr_y if config.lr_y is None else config.lr_y
-    rowwise = bool(config.per_sample)
-    return x_optimizer, lambda params: _optimizer(name, params, lr_y, True, rowwise=rowwise)
+class _Named(NamedTuple):
+    """An optimizer by name.
+
+    Attributes:
+        make: An optimizer of torch, or one with the same arguments.
+        lr_x: The usual learning rate of a model.
+        lr_y: The usual learning rate of an adversary, for inputs between 0 and 1.
+    """
+
+    make: Callable[..., Optimizer]
+    lr_x: float
+    lr_y: float
 
 
-def tiada_players(config: TrainConfig, model: nn.Module) -> Players:
-    """Two optimizers that share their sums of squared gradients."""
-    lr_x, lr_y = (_TIADA_RATE if lr is None else lr for lr in (config.lr_x, config.lr_y))
-    x_optimizer = TiAdaX(list(model.parameters()), lr_x)
-    rowwise = not tables.OBJECTIVES[config.objective].has_groups
-    return x_optimizer, lambda params: TiAdaY(params, lr_y, x_optimizer, rowwise=rowwise)
+_OPTIMIZERS = {
+    "adam": _Named(torch.optim.Adam, 1e-3, 1e-2),
+    "amsgrad": _Named(partial(torch.optim.Adam, amsgrad=True), 1e-3, 1e-2),
+    "sgd": _Named(torch.optim.SGD, 0.1, 0.1),
+    "adagrad": _Named(torch.optim.Adagrad, 1e-2, 0.1),
+    "dog": _Named(DoG, 1.0, 1.0),  # multipliers of the step
+    "dowg": _Named(DoWG, 1.0, 1.0),
+}
 
 
 class Game:
@@ -70,10 +63,10 @@ class Game:
     """
 
     def __init__(self, config: TrainConfig, model: nn.Module, data: Dataset) -> None:
-        players = tables.resolve(tables.METHODS[config.method].function)
-        make = tables.resolve(tables.OBJECTIVES[config.objective].function)
-        self.x_optimizer, y_optimizer = players(config, model)
-        self.objective: Objective = make(config, model, data, y_optimizer)
+        make_players = _configured_players if config.has_inner_loop else _tiada_players
+        make_objective = _group_objective if config.has_groups else _perturbing_objective
+        self.x_optimizer, y_optimizer = make_players(config, model)
+        self.objective: Objective = make_objective(config, model, data, y_optimizer)
         self.objective.max_calls = config.max_calls
 
     def step(self, inputs: Tensor, targets: Tensor, ids: Tensor, groups: Tensor) -> RobustInfo:
@@ -114,46 +107,55 @@ class Game:
         self.x_optimizer.load_state_dict(state_dict["x_optimizer"])
 
 
-def make_wrm(
-    config: TrainConfig, model: nn.Module, data: Dataset, y_optimizer: MakeY
-) -> robust.WRM:
-    """The adversary pays for what it perturbs."""
-    return robust.WRM(model, _loss, config.gamma, **_perturbing(config, data, y_optimizer))
+def _configured_players(config: TrainConfig, model: nn.Module) -> tuple[Optimizer, MakeY]:
+    """The optimizers that the config names."""
+    lr_x = _OPTIMIZERS[config.x_optimizer].lr_x if config.lr_x is None else config.lr_x
+    x_optimizer = _OPTIMIZERS[config.x_optimizer].make(list(model.parameters()), lr=lr_x)
+    if config.y_optimizer is None:
+        return x_optimizer, None
+    make, _, usual = _OPTIMIZERS[config.y_optimizer]
+    lr_y = usual if config.lr_y is None else config.lr_y
+    rows = {"rowwise": bool(config.per_sample)} if make in (DoG, DoWG) else {}
+    return x_optimizer, partial(make, lr=lr_y, maximize=True, **rows)
 
 
-def make_adversarial(
+def _tiada_players(config: TrainConfig, model: nn.Module) -> tuple[Optimizer, MakeY]:
+    """Two optimizers that share their sums of squared gradients."""
+    lr_x, lr_y = (_TIADA_RATE if lr is None else lr for lr in (config.lr_x, config.lr_y))
+    x_optimizer = TiAdaX(list(model.parameters()), lr_x)
+    rowwise = not config.has_groups
+    return x_optimizer, lambda params: TiAdaY(params, lr_y, x_optimizer, rowwise=rowwise)
+
+
+def _perturbing_objective(
     config: TrainConfig, model: nn.Module, data: Dataset, y_optimizer: MakeY
-) -> robust.AdversarialTraining:
-    """The adversary perturbs within a distance."""
-    objective = robust.AdversarialTraining(
-        model, _loss, config.eps, config.norm, **_perturbing(config, data, y_optimizer)
+) -> InputObjective:
+    """An objective whose adversary perturbs the inputs."""
+    keeps = config.warm_start != "none" or not config.has_inner_loop
+    adversary = robust.Adversary(
+        optimizer=y_optimizer,
+        stopping=_rule(config),
+        start="kept" if keeps else "random" if config.random_start else "clean",
+        per_sample=config.per_sample,
+        max_steps=_MOST_INNER_STEPS,
     )
-    if config.random_start and not parallel.is_active():
+    shared: dict[str, Any] = {"bounds": data.bounds, "adversary": adversary}
+    if config.objective == "wrm":
+        return robust.WRM(model, _loss, config.gamma, **shared)
+    objective = (
+        robust.AdversarialTraining(model, _loss, config.eps, config.norm, **shared)
+        if config.objective == "adversarial"
+        else robust.TRADES(model, _loss, config.eps, config.norm, beta=config.beta, **shared)
+    )
+    if not parallel.is_active():  # ranks draw from torch's generator, each for itself
         objective.generator = torch.Generator().manual_seed(config.seed)
     return objective
 
 
-def make_trades(
-    config: TrainConfig, model: nn.Module, data: Dataset, y_optimizer: MakeY
-) -> robust.TRADES:
-    """The adversary perturbs within a distance so that the outputs change."""
-    objective = robust.TRADES(
-        model,
-        _loss,
-        config.eps,
-        config.norm,
-        beta=config.beta,
-        **_perturbing(config, data, y_optimizer),
-    )
-    if not parallel.is_active():
-        objective.generator = torch.Generator().manual_seed(config.seed)
-    return objective
-
-
-def make_group(
+def _group_objective(
     config: TrainConfig, model: nn.Module, data: Dataset, y_optimizer: MakeY
 ) -> robust.GroupDRO:
-    """The adversary shifts the mixture of groups."""
+    """The objective whose adversary shifts the mixture of groups."""
     num_groups = data.num_groups or data.num_classes
     sizes = torch.bincount(groups_of(data), minlength=num_groups)
     if int(sizes.min()) == 0:
@@ -185,34 +187,6 @@ def _loss(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """Cross-entropy, in float32 also where the network was evaluated in half precision."""
     wide = torch.promote_types(outputs.dtype, torch.float32)
     return nn.functional.cross_entropy(outputs.to(wide), targets, reduction=reduction)
-
-
-def _perturbing(config: TrainConfig, data: Dataset, y_optimizer: MakeY) -> dict[str, Any]:
-    """What objectives with perturbed inputs share."""
-    keeps = config.warm_start != "none" or not tables.METHODS[config.method].has_inner_loop
-    start: Any = "kept" if keeps else "random" if config.random_start else "clean"
-    return {
-        "bounds": data.bounds,
-        "adversary": robust.Adversary(
-            optimizer=y_optimizer,
-            stopping=_rule(config),
-            start=start,
-            per_sample=config.per_sample,
-            max_steps=_MOST_INNER_STEPS,
-        ),
-    }
-
-
-def _optimizer(
-    name: str, params: Any, lr: float | None, maximize: bool, rowwise: bool = False
-) -> Optimizer:
-    entry = tables.OPTIMIZERS[name]
-    make = tables.resolve(entry.function)
-    arguments: dict[str, Any] = {"lr": lr, "maximize": maximize, **entry.arguments}
-    if issubclass(make, PlayerOptimizer):
-        arguments["rowwise"] = rowwise
-    optimizer: Optimizer = make(list(params), **arguments)
-    return optimizer
 
 
 def _rule(config: TrainConfig) -> stopping.StoppingRule:
