@@ -24,7 +24,7 @@ from torch import Tensor
 from neada.inner import NoProgress
 from neada.sets import Set
 from neada.solve.derivatives import Derivatives
-from neada.solve.geometry import Array, Mask, Side, dot, norm, times
+from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times
 from neada.solve.model import Model, face_step
 from neada.steppers.base import Closure, Step
 from neada.steppers.direct import DirectStepper
@@ -206,19 +206,23 @@ class Newton(DirectStepper):
             numbers = [torch.from_numpy(part) for part in (slope_x, slope_y, value)]
             rows = torch.from_numpy(bad) if self.rowwise else None
             raise_non_finite(numbers[:2], numbers[2], rows)
-        zeros, size = np.zeros(len(x)), (self._x.size + self._y.size) * self._has_matrix
+        zeros = np.zeros(len(x))
         self._state = {
             "x": x,
             "y": y,
             "value": np.where(finite, value, 0.0),
             "slope_x": np.where(finite[:, None], slope_x, 0.0),
             "slope_y": np.where(finite[:, None], slope_y, 0.0),
-            "hessian": np.zeros((len(x), size, size)),
+            "hessian": self._first_hessian(slope_x, slope_y),
+            "known_x": zeros > 0.0,
+            "known_y": zeros > 0.0,
             "is_exact": zeros > 0.0,  # whether the Hessian is that of f here
-            "price": zeros + math.inf,  # calls since the last exact Hessian
-            "norm_then": zeros + math.inf,  # the larger norm there
+            "price": zeros.copy(),  # calls since the last exact Hessian, or the start
+            "norm_then": zeros.copy(),  # the larger norm there
             "radius_x": 1.0 + norm(x),
             "radius_y": 1.0 + norm(y),
+            "trusted_x": 1.0 + norm(x),  # the radii at the last accepted step
+            "trusted_y": 1.0 + norm(y),
             "failures": zeros.copy(),  # steps in a row
             "infinite": zeros > 0.0,
             "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
@@ -226,7 +230,18 @@ class Newton(DirectStepper):
             "center": y.copy(),
             "moved": zeros + math.inf,  # by the last center
             "start_y": 1.0 + norm(y),
+            "reach_y": 1.0 + norm(y),  # or where the first exact model has its maximum
         }
+        self._state["norm_then"] = np.maximum(*self._norms())
+
+    def _first_hessian(self, slope_x: Array, slope_y: Array) -> Array:
+        """One by which a Newton step is a unit gradient step; the updates learn the rest."""
+        if not self._has_matrix:
+            return np.zeros((len(slope_x), 0, 0))
+        signs = np.repeat([1.0, -1.0], [self._x.size, self._y.size])
+        sizes = np.repeat(np.stack([norm(slope_x), norm(slope_y)], 1), [self._x.size, self._y.size], 1)
+        first: Array = np.eye(len(signs)) * (signs * np.where(np.isfinite(sizes) & (sizes > 0.0), sizes, 1.0))[:, None, :]
+        return first
 
     # One attempt at a step.
 
@@ -251,6 +266,8 @@ class Newton(DirectStepper):
             new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * step, radius))
             new = np.where(accepted, new, np.where(step > 0.0, step, radius) / _GROWTH)
             state[name] = np.where(moving & mine, new, radius)
+            trusted = f"trusted_{name[-1]}"
+            state[trusted] = np.where(accepted, state[name], state[trusted])
         # Whether f is NaN or Inf a little farther: so it is until a step gets far again.
         far = accepted & (trial.length_x > norm(state["x"]))
         state["infinite"] = (state["infinite"] & ~far) | (moving & ~np.isfinite(trial.reached))
@@ -273,6 +290,10 @@ class Newton(DirectStepper):
         b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
         size = np.linalg.norm(concavity, axis=(1, 2))
         least = np.linalg.eigvalsh(concavity)[:, 0]
+        if (state["is_exact"] & (least > 0.0)).any():
+            safe = np.where((least > 0.0)[:, None, None], concavity, identity)
+            far = np.where(state["is_exact"] & (least > 0.0) & (state["reach_y"] == state["start_y"]), norm(solve(safe, b)), 0.0)
+            state["reach_y"] = np.maximum(state["reach_y"], far)
         face = self._y.face(state["y"] + b / np.maximum(size, 1e-300)[:, None])
         concave = (least if self._y.home is None else face.curvature(concavity)) > 0.0
         # In other faces f may curve upwards; the model needs a definite matrix in all of them.
@@ -321,6 +342,9 @@ class Newton(DirectStepper):
             slope = slope - state["prox"][:, None] * (y - state["center"])
             finite = np.isfinite(lower + slope.sum(1))
             slope = np.where(finite[:, None], slope, 0.0)
+            if k > 0 and self._has_matrix:
+                self._learn_y(model, pending & finite & was_finite, y - last_y, slope - last_slope)
+            last_y, last_slope, was_finite = y, slope, finite
             more, now = model.answer(slope, y)
             short = now <= _SHORT * np.maximum(promised, gap) + noise
             rises = lower >= base + _ENOUGH * promised - noise
@@ -347,6 +371,64 @@ class Newton(DirectStepper):
     def _renew(self, model: Any, x: Array, y: Array) -> None:
         """The model of a step serves for the corrections of y, too."""
 
+    def _learn_y(self, model: Any, rows: Mask, moved: Array, changed: Array) -> None:
+        """Update the Hessian in y by a correction, on which x stays."""
+        state, n = self._state, self._x.size
+        rows = rows & ~state["is_exact"] & (dot(moved, changed) < 0.0)
+        if not rows.any():
+            return
+        concavity = np.where((rows & ~state["known_y"])[:, None, None], scaled(model.concavity, moved, -changed), model.concavity)
+        new = definite_update(concavity, moved, -changed)
+        state["known_y"] |= rows
+        model.concavity = np.where(rows[:, None, None], new, model.concavity)
+        model.length = 1.0 / np.linalg.norm(model.concavity, axis=(1, 2))
+        held = state["prox"][:, None, None] * np.eye(self._y.size)
+        block = state["hessian"][:, n:, n:]
+        state["hessian"][:, n:, n:] = np.where(rows[:, None, None], held - model.concavity, block)
+
+    def _learn(self, moved_x, moved_y, changed_x, changed_y, model) -> None:
+        """Update the Hessians by a step of both players; a row that has not moved keeps its own."""
+        state, n = self._state, self._x.size
+        hessian = state["hessian"]
+        f_xx, f_yx, c = hessian[:, :n, :n], hessian[:, n:, :n], -hessian[:, n:, n:]
+        size_x, size_y = dot(moved_x, moved_x), dot(moved_y, moved_y)
+        alone = (size_x == 0.0) & (size_y > 0.0)
+        both = size_x > 0.0
+        if alone.any():
+            first = alone & ~state["known_y"]
+            start = np.where(first[:, None, None], scaled(c, moved_y, -changed_y), c)
+            c = np.where(alone[:, None, None], definite_update(start, moved_y, -changed_y), c)
+            missed = changed_x - times(f_yx.swapaxes(1, 2), moved_y)
+            turn = moved_y[:, :, None] * missed[:, None, :] / np.maximum(size_y, 1e-300)[:, None, None]
+            f_yx = np.where(alone[:, None, None], f_yx + turn, f_yx)
+            state["known_y"] |= alone
+        if both.any():
+            missed = changed_y + times(c, moved_y) - times(f_yx, moved_x)
+            turn = missed[:, :, None] * moved_x[:, None, :] / np.maximum(size_x, 1e-300)[:, None, None]
+            f_yx = np.where(both[:, None, None], f_yx + turn, f_yx)
+            follows = self._follows(c, f_yx)
+            along = f_yx.swapaxes(1, 2) @ follows
+            target = changed_x - times(f_yx.swapaxes(1, 2), moved_y) + times(along, moved_x)
+            s = f_xx + along
+            first = both & ~state["known_x"]
+            s = np.where(first[:, None, None], scaled(s, moved_x, target), s)
+            s = definite_update(s, moved_x, target)
+            f_xx = np.where(both[:, None, None], s - 0.5 * (along + along.swapaxes(1, 2)), f_xx)
+            state["known_x"] |= both
+        state["hessian"] = np.concatenate([np.concatenate([f_xx, f_yx.swapaxes(1, 2)], 2), np.concatenate([f_yx, -c], 2)], 1)
+
+    def _follows(self, c, f_yx):
+        """How y follows x along its face."""
+        state = self._state
+        c = c + state["prox"][:, None, None] * np.eye(self._y.size)
+        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
+        length = 1.0 / np.maximum(np.linalg.norm(c, axis=(1, 2)), 1e-300)
+        face = self._y.face(state["y"] + length[:, None] * b)
+        try:
+            return np.linalg.solve(face.system(c, length), length[:, None, None] * face.along(f_yx))
+        except np.linalg.LinAlgError:
+            return np.zeros_like(f_yx)
+
     def _accept(self, trial: _Trial) -> None:
         """Move the rows whose step was accepted, and update their Hessians."""
         state, accepted = self._state, trial.accepted
@@ -367,7 +449,8 @@ class Newton(DirectStepper):
         changed = np.concatenate([slope_x - state["slope_x"], slope_y - state["slope_y"]], 1)
         moved, changed = np.where(keep, moved, 0.0), np.where(keep, changed, 0.0)
         if self._has_matrix:
-            state["hessian"] = secant_update(state["hessian"], moved, changed)
+            n = self._x.size
+            learn = (moved[:, :n], moved[:, n:], changed[:, :n], changed[:, n:])
         state["is_exact"] &= ~accepted
         for name, new in (
             ("x", trial.x),
@@ -377,6 +460,8 @@ class Newton(DirectStepper):
         ):
             state[name] = np.where(keep, new, state[name])
         state["value"] = np.where(accepted, trial.value, state["value"])
+        if self._has_matrix:
+            self._learn(*learn, None)
 
     def _look(self, moving: Mask, trial: _Trial, limited: Mask) -> None:
         """Find the rows that get no further, and say why."""
@@ -398,7 +483,7 @@ class Newton(DirectStepper):
         shrunk = blurred & (state["radius_x"] <= 100.0 * self._eps * (1.0 + norm(state["x"])))
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
-        away = trial.alone & self._concave & (norm_y > _AWAY * state["start_y"])
+        away = trial.alone & self._concave & (norm_y > _AWAY * state["reach_y"])
         hold = moving & (stuck | away) & (state["prox"] == 0.0)
         if hold.any():
             self._hold(hold)
@@ -512,31 +597,35 @@ class Newton(DirectStepper):
             known = stale & np.isfinite(hessian).all((1, 2))
             state["hessian"] = np.where(known[:, None, None], hessian, state["hessian"])
             state["is_exact"] |= stale
+            state["known_x"] |= stale
+            state["known_y"] |= stale
+            # Failures were those of the model before.
+            for name in ("x", "y"):
+                state[f"radius_{name}"] = np.where(stale, state[f"trusted_{name}"], state[f"radius_{name}"])
             state["price"] = np.where(stale, 0.0, state["price"])
             state["norm_then"] = np.where(stale, now, state["norm_then"])
-        elif (stale & first).any():
-            # A unit step at first; the updates learn the rest.
-            scale = np.concatenate(
-                [
-                    np.repeat(side * norm(state[slope])[:, None], player.size, 1)
-                    for side, slope, player in (
-                        (1.0, "slope_x", self._x),
-                        (-1.0, "slope_y", self._y),
-                    )
-                ],
-                1,
-            )
-            unit = np.eye(scale.shape[1]) * scale[:, None, :]
-            state["hessian"] = np.where((stale & first)[:, None, None], unit, state["hessian"])
-            state["price"] = np.where(first, 0.0, state["price"])
 
 
-def secant_update(matrix: Array, moved: Array, changed: Array) -> Array:
-    """The symmetric update that changes a matrix least (Powell, Broyden) and maps the step so."""
-    missed = changed - times(matrix, moved)
+def definite_update(matrix: Array, moved: Array, changed: Array) -> Array:
+    """Map the step so: by BFGS where that stays definite, else by the least change (Powell)."""
+    image = times(matrix, moved)
+    bend, along = dot(moved, image)[:, None, None], dot(moved, changed)[:, None, None]
     size = np.maximum(dot(moved, moved), 1e-300)[:, None, None]
-    outer = missed[:, :, None] * moved[:, None, :]
-    along = dot(missed, moved)[:, None, None] / size
-    square = moved[:, :, None] * moved[:, None, :]
-    updated: Array = matrix + (outer + outer.swapaxes(1, 2) - along * square) / size
+    missed = changed - image
+    cross = missed[:, :, None] * moved[:, None, :]
+    inner = dot(missed, moved)[:, None, None] / size
+    least = (cross + cross.swapaxes(1, 2) - inner * moved[:, :, None] * moved[:, None, :]) / size
+    bfgs = (
+        changed[:, :, None] * changed[:, None, :] / along
+        - image[:, :, None] * image[:, None, :] / bend
+    )
+    updated: Array = matrix + np.where((along > 1e-8 * bend) & (bend > 0.0), bfgs, least)
     return updated
+
+
+def scaled(matrix: Array, moved: Array, changed: Array) -> Array:
+    """A multiple of one that fits a first step (Nocedal & Wright 2006, section 6.1)."""
+    along = dot(moved, changed)
+    fits = dot(changed, changed) / np.where(along > 0.0, along, 1.0)
+    unit: Array = np.eye(matrix.shape[1]) * fits[:, None, None]
+    return np.where((along > 0.0)[:, None, None], unit, matrix)
