@@ -257,6 +257,10 @@ def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
     step = -along / (values + shift[:, None])
     length = norm(step)
     outside = length > radius
+    # Where the curvature is negative the minimizer is on the border.
+    rest = np.sqrt(np.maximum(radius**2 - dot(step[:, 1:], step[:, 1:]), 0.0))
+    to_border = np.where((least < -tiny) & ~outside, np.copysign(rest, step[:, 0]), step[:, 0])
+    step[:, 0] = to_border
     if outside.any():
         # The multiplier is at most |g| / radius above the smallest admissible one.
         lower, upper, pending = shift.copy(), low + norm(along) / radius, outside

@@ -46,7 +46,7 @@ _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _AWAY = 1e2  # y is held by a proximal term if its maximum is this many times farther out
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
 _DIGIT = 0.1  # what a Hessian's worth of calls must gain
-_FAILURES = 2  # steps in a row that fail before an updated Hessian is computed again
+_FAILURES = 4  # steps in a row that fail before an updated Hessian is computed again
 _DOUBT = 4  # steps in a row that fail before the Hessian is compared with differences
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _CLEAR = 0.9  # a norm that falls by less may do so by rounding
@@ -139,7 +139,7 @@ class Newton(DirectStepper):
         self._f.evaluate = partial(self._call, closure, "y")
         if self._state:
             accepted = self._attempt()
-            while not (self.rowwise or accepted.any() or self._is_solved().all()):
+            while not (self.rowwise or accepted.any() or self._is_over().all()):
                 accepted = self._attempt()
         else:
             self._begin()
@@ -195,6 +195,12 @@ class Newton(DirectStepper):
         solved: Mask = np.maximum(norm_x, norm_y) <= self.tol
         return solved
 
+    def _is_over(self) -> Mask:
+        """Which rows are solved, and not at a saddle that they can leave."""
+        state = self._state
+        over: Mask = self._is_solved() & (~state["is_saddle"] | (state["failures"] >= _STUCK))
+        return over
+
     def _begin(self) -> None:
         """Evaluate f where the players are."""
         x, y = self._x.read(), self._y.read()
@@ -224,6 +230,7 @@ class Newton(DirectStepper):
             "trusted_x": 1.0 + norm(x),  # the radii at the last accepted step
             "trusted_y": 1.0 + norm(y),
             "failures": zeros.copy(),  # steps in a row
+            "is_saddle": zeros > 0.0,  # of the maximum over y, to be left
             "infinite": zeros > 0.0,
             "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
             "prox": zeros + self._first_prox,
@@ -253,6 +260,11 @@ class Newton(DirectStepper):
         accepted, alone = trial.accepted, trial.alone
         if accepted.any():
             self._accept(trial)
+        elif self._has_matrix and not (self.rowwise or state["is_exact"].any()):
+            x, y = self._f.point
+            slope_x, slope_y = self._f.gradients()
+            if np.isfinite(slope_x.sum() + slope_y.sum()):
+                self._learn(x - state["x"], y - state["y"], slope_x - state["slope_x"], slope_y - state["slope_y"], None)
         ratio = trial.reached / trial.promised
         # Steps that are short for another reason than that the model has no more to gain.
         limited = state["y_first"] | (~alone & (trial.length_x >= 0.5 * state["radius_x"]))
@@ -452,6 +464,7 @@ class Newton(DirectStepper):
             n = self._x.size
             learn = (moved[:, :n], moved[:, n:], changed[:, :n], changed[:, n:])
         state["is_exact"] &= ~accepted
+        state["is_saddle"] &= ~accepted
         for name, new in (
             ("x", trial.x),
             ("y", trial.y),
@@ -485,6 +498,10 @@ class Newton(DirectStepper):
         # y may have no maximum that x can follow: hold it by a proximal term.
         away = trial.alone & self._concave & (norm_y > _AWAY * state["reach_y"])
         hold = moving & (stuck | away) & (state["prox"] == 0.0)
+        # Only an exact Hessian tells that from a wrong model.
+        state["price"] = np.where(hold & ~state["is_exact"], math.inf, state["price"])
+        stuck &= ~hold | state["is_exact"]
+        hold &= state["is_exact"]
         if hold.any():
             self._hold(hold)
         infinite = state["infinite"] & (shrunk | (stuck & ~hold))
@@ -508,12 +525,20 @@ class Newton(DirectStepper):
         for row in rows.nonzero()[0].tolist():
             self.ended.setdefault(row, reason)
 
-    def escape(self, rows: Mask) -> None:
-        """Leave saddles of the maximum over y along negative curvature, with the next step."""
+    def escape(self, rows: Mask) -> Mask:
+        """Leave saddles of the maximum over y along negative curvature, with the next step.
+
+        Returns:
+            The rows that can; no step has led away from the others.
+        """
         state = self._state
+        rows = rows & ~state["is_saddle"]
+        state["is_saddle"] |= rows
         state["is_exact"] &= ~rows
         state["price"] = np.where(rows, math.inf, state["price"])
-        state["radius_x"] = np.where(rows, 1.0 + norm(state["x"]), state["radius_x"])
+        state["trusted_x"] = np.where(rows, 1.0 + norm(state["x"]), state["trusted_x"])
+        state["failures"] = np.where(rows, 0.0, state["failures"])
+        return rows
 
     # The proximal term.
 
@@ -546,6 +571,8 @@ class Newton(DirectStepper):
                 point = state["y"] + state["slope_y"] / np.maximum(size, 1e-300)[:, None]
                 least = np.minimum(self._y.face(point).curvature(minus_f_yy), 0.0) / size
             flat &= moving & ~held & (least >= -_FLAT)
+            state["price"] = np.where(flat & ~state["is_exact"], math.inf, state["price"])
+            flat &= state["is_exact"]
             if flat.any():
                 self._hold(flat)
         if held.any():

@@ -260,11 +260,11 @@ class Solve:
         saddles = torch.from_numpy(self.verdict.is_saddle).to(self.device) & ~self.failed
         if not bool(saddles.any()):
             return False
+        saddles = torch.from_numpy(self.stepper.escape(saddles.cpu().numpy())).to(self.device)
         self.best_norm = torch.where(saddles, math.inf, self.best_norm)
         if self.rowwise:
             self.stepper.freeze(self.is_settled())
-        self.stepper.escape(saddles.cpu().numpy())
-        return True
+        return bool(saddles.any())
 
     def judge(self) -> Verdict:
         """The second-order conditions where the players are."""
