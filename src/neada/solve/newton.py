@@ -44,6 +44,7 @@ _SHRINK_PROX = 0.1  # of the proximal weight, unless its centers converge at tha
 _LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _AWAY = 1e2  # y is held by a proximal term if its maximum is this many times farther out
+_GONE = 10.0  # y goes far at first if it is this many times farther out
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
 _DIGIT = 0.1  # what a Hessian's worth of calls must gain
 _FAILURES = 4  # steps in a row that fail before an updated Hessian is computed again
@@ -230,6 +231,8 @@ class Newton(DirectStepper):
             "trusted_x": 1.0 + norm(x),  # the radii at the last accepted step
             "trusted_y": 1.0 + norm(y),
             "failures": zeros.copy(),  # steps in a row
+            "had_exact": zeros > 0.0,
+            "is_blurred": zeros > 0.0,  # the last step promised less than rounding hides
             "is_saddle": zeros > 0.0,  # of the maximum over y, to be left
             "infinite": zeros > 0.0,
             "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
@@ -288,6 +291,7 @@ class Newton(DirectStepper):
         more = np.where(alone & accepted, state["failures"], 0.0)
         state["failures"] = np.where(failed, state["failures"] + 1.0, more)
         state["price"] = state["price"] + trial.price + accepted
+        state["is_blurred"] = trial.promised <= trial.noise
         self._look(moving, trial, limited)
         return accepted
 
@@ -301,7 +305,7 @@ class Newton(DirectStepper):
         concavity = minus_f_yy + state["prox"][:, None, None] * identity
         b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
         size = np.linalg.norm(concavity, axis=(1, 2))
-        least = np.linalg.eigvalsh(concavity)[:, 0]
+        least = least_curvature(concavity, 1e-14 * size)
         if (state["is_exact"] & (least > 0.0)).any():
             safe = np.where((least > 0.0)[:, None, None], concavity, identity)
             far = np.where(state["is_exact"] & (least > 0.0) & (state["reach_y"] == state["start_y"]), norm(solve(safe, b)), 0.0)
@@ -565,12 +569,14 @@ class Newton(DirectStepper):
             # In units of y in which f curves by one along every coordinate.
             curved = np.abs(np.diagonal(minus_f_yy, axis1=1, axis2=2))
             unit = 1.0 / np.sqrt(np.where(curved > 0.0, curved, 1.0))
-            least = np.linalg.eigvalsh(unit[:, :, None] * minus_f_yy * unit[:, None, :])[:, 0]
-            flat = least <= _FLAT
+            least = least_curvature(
+                unit[:, :, None] * minus_f_yy * unit[:, None, :], np.full(len(size), _FLAT)
+            )
+            flat = least <= 0.0
             if self._y.home is not None and flat.any():
                 point = state["y"] + state["slope_y"] / np.maximum(size, 1e-300)[:, None]
                 least = np.minimum(self._y.face(point).curvature(minus_f_yy), 0.0) / size
-            flat &= moving & ~held & (least >= -_FLAT)
+            flat &= moving & ~held & (least >= -2.0 * _FLAT)
             state["price"] = np.where(flat & ~state["is_exact"], math.inf, state["price"])
             flat &= state["is_exact"]
             if flat.any():
@@ -611,6 +617,8 @@ class Newton(DirectStepper):
         price = 4 * (self._x.size + self._y.size)
         now = np.maximum(*self._norms())
         slow = (state["price"] >= price) & (now > _DIGIT * state["norm_then"])
+        # If y goes far, f may be flat in y.
+        slow |= ~state["had_exact"] & (norm(state["y"]) > _GONE * state["start_y"])
         first = state["price"] == math.inf
         if not self._is_checked and (state["failures"] >= _DOUBT).any():
             self._is_checked = True
@@ -626,11 +634,28 @@ class Newton(DirectStepper):
             state["is_exact"] |= stale
             state["known_x"] |= stale
             state["known_y"] |= stale
-            # Failures were those of the model before.
+            state["had_exact"] |= stale
+            # Failures were those of the model before, and where f cannot tell, of nobody.
             for name in ("x", "y"):
-                state[f"radius_{name}"] = np.where(stale, state[f"trusted_{name}"], state[f"radius_{name}"])
+                trusted = np.maximum(
+                    state[f"trusted_{name}"],
+                    np.where(state["is_blurred"], 1.0 + norm(state[name]), 0.0),
+                )
+                state[f"radius_{name}"] = np.where(stale, trusted, state[f"radius_{name}"])
+            state["failures"] = np.where(stale, 0.0, state["failures"])
             state["price"] = np.where(stale, 0.0, state["price"])
             state["norm_then"] = np.where(stale, now, state["norm_then"])
+
+
+def least_curvature(matrix: Array, floor: Array) -> Array:
+    """By how much the least eigenvalues exceed a floor; infinite if all of them do."""
+    shifted = matrix - floor[:, None, None] * np.eye(matrix.shape[1])
+    try:
+        np.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        least: Array = np.linalg.eigvalsh(shifted)[:, 0]
+        return least
+    return np.full(len(matrix), math.inf)
 
 
 def definite_update(matrix: Array, moved: Array, changed: Array) -> Array:
