@@ -249,8 +249,11 @@ class Newton(DirectStepper):
         if not self._has_matrix:
             return np.zeros((len(slope_x), 0, 0))
         signs = np.repeat([1.0, -1.0], [self._x.size, self._y.size])
-        sizes = np.repeat(np.stack([norm(slope_x), norm(slope_y)], 1), [self._x.size, self._y.size], 1)
-        first: Array = np.eye(len(signs)) * (signs * np.where(np.isfinite(sizes) & (sizes > 0.0), sizes, 1.0))[:, None, :]
+        sizes = np.repeat(
+            np.stack([norm(slope_x), norm(slope_y)], 1), [self._x.size, self._y.size], 1
+        )
+        curved = signs * np.where(np.isfinite(sizes) & (sizes > 0.0), sizes, 1.0)
+        first: Array = np.eye(len(signs)) * curved[:, None, :]
         return first
 
     # One attempt at a step.
@@ -267,7 +270,12 @@ class Newton(DirectStepper):
             x, y = self._f.point
             slope_x, slope_y = self._f.gradients()
             if np.isfinite(slope_x.sum() + slope_y.sum()):
-                self._learn(x - state["x"], y - state["y"], slope_x - state["slope_x"], slope_y - state["slope_y"], None)
+                self._learn(
+                    x - state["x"],
+                    y - state["y"],
+                    slope_x - state["slope_x"],
+                    slope_y - state["slope_y"],
+                )
         ratio = trial.reached / trial.promised
         # Steps that are short for another reason than that the model has no more to gain.
         limited = state["y_first"] | (~alone & (trial.length_x >= 0.5 * state["radius_x"]))
@@ -308,7 +316,11 @@ class Newton(DirectStepper):
         least = least_curvature(concavity, 1e-14 * size)
         if (state["is_exact"] & (least > 0.0)).any():
             safe = np.where((least > 0.0)[:, None, None], concavity, identity)
-            far = np.where(state["is_exact"] & (least > 0.0) & (state["reach_y"] == state["start_y"]), norm(solve(safe, b)), 0.0)
+            far = np.where(
+                state["is_exact"] & (least > 0.0) & (state["reach_y"] == state["start_y"]),
+                norm(solve(safe, b)),
+                0.0,
+            )
             state["reach_y"] = np.maximum(state["reach_y"], far)
         face = self._y.face(state["y"] + b / np.maximum(size, 1e-300)[:, None])
         concave = (least if self._y.home is None else face.curvature(concavity)) > 0.0
@@ -350,6 +362,7 @@ class Newton(DirectStepper):
         pending, accepted = moving.copy(), np.zeros_like(moving)
         last, reached = np.full(len(x), math.inf), np.zeros(len(x))
         price = np.zeros(len(x))
+        last_y, last_slope, was_finite = y, np.zeros_like(y), np.zeros_like(moving)
         for k in range(_CORRECTIONS):
             price = price + pending
             value, slope = self._f.at(x, y)
@@ -358,8 +371,9 @@ class Newton(DirectStepper):
             slope = slope - state["prox"][:, None] * (y - state["center"])
             finite = np.isfinite(lower + slope.sum(1))
             slope = np.where(finite[:, None], slope, 0.0)
-            if k > 0 and self._has_matrix:
-                self._learn_y(model, pending & finite & was_finite, y - last_y, slope - last_slope)
+            if self._has_matrix:
+                usable = pending & finite & was_finite
+                self._learn_y(model, usable, y - last_y, slope - last_slope)
             last_y, last_slope, was_finite = y, slope, finite
             more, now = model.answer(slope, y)
             short = now <= _SHORT * np.maximum(promised, gap) + noise
@@ -393,7 +407,11 @@ class Newton(DirectStepper):
         rows = rows & ~state["is_exact"] & (dot(moved, changed) < 0.0)
         if not rows.any():
             return
-        concavity = np.where((rows & ~state["known_y"])[:, None, None], scaled(model.concavity, moved, -changed), model.concavity)
+        concavity = np.where(
+            (rows & ~state["known_y"])[:, None, None],
+            scaled(model.concavity, moved, -changed),
+            model.concavity,
+        )
         new = definite_update(concavity, moved, -changed)
         state["known_y"] |= rows
         model.concavity = np.where(rows[:, None, None], new, model.concavity)
@@ -402,7 +420,7 @@ class Newton(DirectStepper):
         block = state["hessian"][:, n:, n:]
         state["hessian"][:, n:, n:] = np.where(rows[:, None, None], held - model.concavity, block)
 
-    def _learn(self, moved_x, moved_y, changed_x, changed_y, model) -> None:
+    def _learn(self, moved_x: Array, moved_y: Array, changed_x: Array, changed_y: Array) -> None:
         """Update the Hessians by a step of both players; a row that has not moved keeps its own."""
         state, n = self._state, self._x.size
         hessian = state["hessian"]
@@ -415,12 +433,16 @@ class Newton(DirectStepper):
             start = np.where(first[:, None, None], scaled(c, moved_y, -changed_y), c)
             c = np.where(alone[:, None, None], definite_update(start, moved_y, -changed_y), c)
             missed = changed_x - times(f_yx.swapaxes(1, 2), moved_y)
-            turn = moved_y[:, :, None] * missed[:, None, :] / np.maximum(size_y, 1e-300)[:, None, None]
+            turn = (
+                moved_y[:, :, None] * missed[:, None, :] / np.maximum(size_y, 1e-300)[:, None, None]
+            )
             f_yx = np.where(alone[:, None, None], f_yx + turn, f_yx)
             state["known_y"] |= alone
         if both.any():
             missed = changed_y + times(c, moved_y) - times(f_yx, moved_x)
-            turn = missed[:, :, None] * moved_x[:, None, :] / np.maximum(size_x, 1e-300)[:, None, None]
+            turn = (
+                missed[:, :, None] * moved_x[:, None, :] / np.maximum(size_x, 1e-300)[:, None, None]
+            )
             f_yx = np.where(both[:, None, None], f_yx + turn, f_yx)
             follows = self._follows(c, f_yx)
             along = f_yx.swapaxes(1, 2) @ follows
@@ -431,9 +453,11 @@ class Newton(DirectStepper):
             s = definite_update(s, moved_x, target)
             f_xx = np.where(both[:, None, None], s - 0.5 * (along + along.swapaxes(1, 2)), f_xx)
             state["known_x"] |= both
-        state["hessian"] = np.concatenate([np.concatenate([f_xx, f_yx.swapaxes(1, 2)], 2), np.concatenate([f_yx, -c], 2)], 1)
+        state["hessian"] = np.concatenate(
+            [np.concatenate([f_xx, f_yx.swapaxes(1, 2)], 2), np.concatenate([f_yx, -c], 2)], 1
+        )
 
-    def _follows(self, c, f_yx):
+    def _follows(self, c: Array, f_yx: Array) -> Array:
         """How y follows x along its face."""
         state = self._state
         c = c + state["prox"][:, None, None] * np.eye(self._y.size)
@@ -441,9 +465,12 @@ class Newton(DirectStepper):
         length = 1.0 / np.maximum(np.linalg.norm(c, axis=(1, 2)), 1e-300)
         face = self._y.face(state["y"] + length[:, None] * b)
         try:
-            return np.linalg.solve(face.system(c, length), length[:, None, None] * face.along(f_yx))
+            steps: Array = np.linalg.solve(
+                face.system(c, length), length[:, None, None] * face.along(f_yx)
+            )
         except np.linalg.LinAlgError:
             return np.zeros_like(f_yx)
+        return steps
 
     def _accept(self, trial: _Trial) -> None:
         """Move the rows whose step was accepted, and update their Hessians."""
@@ -464,9 +491,8 @@ class Newton(DirectStepper):
         moved = np.concatenate([trial.x - state["x"], trial.y - state["y"]], 1)
         changed = np.concatenate([slope_x - state["slope_x"], slope_y - state["slope_y"]], 1)
         moved, changed = np.where(keep, moved, 0.0), np.where(keep, changed, 0.0)
-        if self._has_matrix:
-            n = self._x.size
-            learn = (moved[:, :n], moved[:, n:], changed[:, :n], changed[:, n:])
+        n = self._x.size
+        learn = (moved[:, :n], moved[:, n:], changed[:, :n], changed[:, n:])
         state["is_exact"] &= ~accepted
         state["is_saddle"] &= ~accepted
         for name, new in (
@@ -478,7 +504,7 @@ class Newton(DirectStepper):
             state[name] = np.where(keep, new, state[name])
         state["value"] = np.where(accepted, trial.value, state["value"])
         if self._has_matrix:
-            self._learn(*learn, None)
+            self._learn(*learn)
 
     def _look(self, moving: Mask, trial: _Trial, limited: Mask) -> None:
         """Find the rows that get no further, and say why."""
