@@ -66,7 +66,7 @@ SUBJECTS: dict[Subject, str] = {
 }
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
-        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about three minutes on "
+        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about four minutes on "
         "two cores. Results can change with longer runs and more seeds."
     ),
     "standard": (
