@@ -2,7 +2,9 @@
 
     python benchmarks/step_cost.py --before ../other-tree/src
 
-One process per tree; they take turns. The ratio is the median of the ratios within a round.
+Two processes, one per tree, take turns; the ratio of the pair is the median of the ratios within a
+round. The same tree differs by up to 30 % between two processes, so every row is the median over
+several pairs, with their range.
 """
 
 import argparse
@@ -141,28 +143,41 @@ def ask(process: "subprocess.Popen[str]", name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, default=OWN, help="the src folder to compare with")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=9, help="pairs of processes")
+    parser.add_argument("--rounds", type=int, default=6, help="turns of a pair")
     parser.add_argument("--only", choices=WORKLOADS, help="one workload")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve()
         return
-    before, after = worker(arguments.before), worker(OWN)
-    print("| step | before, ms | after, ms | ratio |\n|---|---|---|---|")
+    print("| step | after, ms | after / before | range over pairs |\n|---|---|---|---|")
     for name in [arguments.only] if arguments.only else WORKLOADS:
-        pairs = []
-        for number in range(arguments.rounds):
-            order = (before, after) if number % 2 == 0 else (after, before)
-            found = {process.pid: ask(process, name) for process in order}
-            pairs.append((found[before.pid], found[after.pid]))
-        old, new = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = statistics.median(b / a for a, b in pairs)
-        print(f"| {name} | {1e3 * old:.3f} | {1e3 * new:.3f} | {ratio:.3f} |", flush=True)
-    for process in (before, after):
+        found = [
+            compared(name, arguments.before, number, arguments.rounds)
+            for number in range(arguments.pairs)
+        ]
+        times, ratios = zip(*found, strict=True)
+        print(
+            f"| {name} | {1e3 * statistics.median(times):.3f} | {statistics.median(ratios):.3f} "
+            f"| {min(ratios):.2f} to {max(ratios):.2f} |",
+            flush=True,
+        )
+
+
+def compared(name: str, before: Path, number: int, rounds: int) -> tuple[float, float]:
+    """The time of a step in this tree, and its ratio to the other, by a new pair of processes."""
+    old, new = worker(before), worker(OWN)
+    pairs = []
+    for turn in range(rounds):
+        order = (old, new) if (number + turn) % 2 == 0 else (new, old)
+        found = {process.pid: ask(process, name) for process in order}
+        pairs.append((found[old.pid], found[new.pid]))
+    for process in (old, new):
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
+    return statistics.median(b for _, b in pairs), statistics.median(b / a for a, b in pairs)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,17 @@ def residual(m: Own, x: Tensor) -> Tensor:
     return functional.relu(m.e(m.d(functional.relu(m.b(m.c(x))))) + x)
 
 
+def activations(m: Own, x: Tensor) -> Tensor:
+    """In place where nothing else uses the input and the derivative follows from the output."""
+    h = functional.elu(m.b(m.c(x)), 0.5)
+    return functional.leaky_relu(m.e(m.d(h)), -0.1)
+
+
+def used_after_activation(m: Own, x: Tensor) -> Tensor:
+    h = m.b(m.c(x))
+    return functional.relu(h) + h
+
+
 def keep(m: Own, x: Tensor) -> Tensor:
     m.kept = m.c(x)
     return m.b(m.kept)
@@ -84,6 +95,8 @@ NETWORKS = {
     ),
     "wide kernel": (lambda: nn.Sequential(nn.Conv2d(3, 6, (3, 5)), nn.BatchNorm2d(6)), 1),
     "residual": (lambda: Own(residual), 2),
+    "activations": (lambda: Own(activations), 2),
+    "used after activation": (lambda: Own(used_after_activation), 0),
     "shared convolution": (lambda: Own(lambda m, x: m.e(m.c(m.b(m.c(x))))), 2),
     "shared batch norm": (lambda: Own(lambda m, x: m.b(m.d(m.b(m.c(x))))), 2),
     "decided by data": (lambda: Own(lambda m, x: m.b(m.c(x)) if x.sum() > 0 else m.c(x)), 1),

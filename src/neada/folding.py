@@ -5,8 +5,9 @@ convolution or linear layer before it, it is one layer with other weights, which
 `torch.nn.utils.fusion` computes.
 
 The network is not traced. Its own `forward` runs, and a `TorchFunctionMode` defers convolutions and
-linear layers until their output is used. If the first use is a frozen batch norm, both are
-evaluated as one layer; otherwise the layer is evaluated as it is. The modules are never modified.
+linear layers until their output is used. If the first use is a frozen batch norm, both become one
+layer, which is deferred again: an activation that uses it first works in place. Otherwise the layer
+is evaluated as it is. The modules are never modified.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from torch.utils._pytree import tree_map_only
 __all__ = ["folded"]
 
 _LAYERS = (nn.functional.linear, nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)
+_BATCH_NORM = nn.functional.batch_norm
+_ACTIVATIONS = (nn.functional.relu, nn.functional.elu, nn.functional.leaky_relu)
 _SPECIAL = ("forward", "_hooks", "_compiled_call_impl")  # attributes of modules, by their endings
 _undeferred: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()
 """For each network, the ids of the weights whose layers are evaluated where they are called."""
@@ -61,18 +64,21 @@ class _Output(Tensor):
     """The output of a deferred layer, which is evaluated when it is used."""
 
     layer: tuple[Any, ...]
+    weights: tuple[Any, ...]
+    is_folded: bool
     is_used = False
     # What bypasses `__torch_function__`, such as `torch.autograd.Function.apply`, raises an error.
     __torch_dispatch__ = None  # type: ignore[assignment]
 
     @cached_property
     def value(self) -> Any:
-        """The output of the layer as it is."""
-        return self.evaluate(*self.layer[2:4])
+        """The output, evaluated once."""
+        return self.evaluate()
 
-    def evaluate(self, weight: Tensor, bias: Tensor | None) -> Any:
-        """The output of the layer with the given weights."""
+    def evaluate(self) -> Any:
+        """The output as a new tensor."""
         func, inputs, own_weight, _, *rest, kwargs, state, undeferred = self.layer
+        weight, bias = self.weights
         if state != _state(inputs):
             raise RuntimeError("the layer would return something else than where it was called")
         if self.is_used:
@@ -117,15 +123,23 @@ class _Folded(TorchFunctionMode):
         if func in _LAYERS and len(args) > 2:
             args = (args[0].value if isinstance(args[0], _Output) else args[0], *args[1:])
             if id(args[1]) not in self._undeferred and _can_be_deferred(*args[:2]):
-                output: Any = Tensor._make_wrapper_subclass(_Output, args[0].shape)
-                output.layer = (func, *args, kwargs or {}, _state(args[0]), self._undeferred)
-                self._deferred.append(ref(output))
-                return output
-        is_before_norm = func is nn.functional.batch_norm and isinstance(args[0], _Output)
-        if is_before_norm and not args[0].is_used and not kwargs["training"]:
-            norm = (*args[1:], kwargs["eps"], kwargs["weight"], kwargs["bias"])
-            return args[0].evaluate(*self._fuse(*args[0].layer[2:4], *norm))
-        return func(*args, **(kwargs or {}))
+                layer = (func, *args, kwargs or {}, _state(args[0]), self._undeferred)
+                return self._defer(layer, args[1:3], False)
+        kwargs = kwargs or {}
+        if args and isinstance(args[0], _Output) and not args[0].is_used:
+            if args[0].is_folded and func in _ACTIVATIONS and min(kwargs.values()) >= 0.0:
+                return func(args[0].evaluate(), **{**kwargs, "inplace": True})
+            if not args[0].is_folded and func is _BATCH_NORM and not kwargs["training"]:
+                args[0].is_used = True
+                norm = (*args[1:], kwargs["eps"], kwargs["weight"], kwargs["bias"])
+                return self._defer(args[0].layer, self._fuse(*args[0].weights, *norm), True)
+        return func(*args, **kwargs)
+
+    def _defer(self, layer: tuple[Any, ...], weights: tuple[Any, ...], is_folded: bool) -> Any:
+        output: Any = Tensor._make_wrapper_subclass(_Output, layer[1].shape)
+        output.layer, output.weights, output.is_folded = layer, weights, is_folded
+        self._deferred.append(ref(output))
+        return output
 
 
 def _can_be_deferred(inputs: Tensor, weight: Any) -> bool:
