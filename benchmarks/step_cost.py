@@ -3,8 +3,9 @@
     python benchmarks/step_cost.py --before ../other-tree/src
 
 Two processes, one per tree, take turns; the ratio of the pair is the median of the ratios within a
-round. The same tree differs by up to 30 % between two processes, so every row is the median over
-several pairs, with their range.
+round. Processes differ, so every row is the median over several pairs, with their range. The allocator
+keeps freed memory: otherwise it depends on the layout of the heap, thus on luck, whether a step has
+to get its largest tensors from the system again (up to 30 % of a step).
 """
 
 import argparse
@@ -23,6 +24,7 @@ from torch.nn.functional import cross_entropy
 from neada import models, optim, robust, steppers
 
 OWN = Path(__file__).parents[1] / "src"
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 
 
 def vector_game() -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
@@ -129,7 +131,7 @@ def worker(tree: Path) -> "subprocess.Popen[str]":
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **KEEP_MEMORY, "PYTHONPATH": str(tree.resolve())},
     )
 
 
@@ -143,7 +145,7 @@ def ask(process: "subprocess.Popen[str]", name: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, default=OWN, help="the src folder to compare with")
-    parser.add_argument("--pairs", type=int, default=9, help="pairs of processes")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of processes")
     parser.add_argument("--rounds", type=int, default=6, help="turns of a pair")
     parser.add_argument("--only", choices=WORKLOADS, help="one workload")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

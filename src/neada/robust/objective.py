@@ -169,7 +169,7 @@ class InputObjective(Counted, ABC):
         distances_sq = torch.as_tensor(tensors.squared_distance([worst], [clean], rowwise=True))
         mean_distance_sq, grad_sq = distances_sq.mean().item(), found.grad_sq
         share = _checked_share(len(worst), math.isfinite(mean_distance_sq))
-        self._keep(ids, worst - clean, share)
+        self._keep(ids, worst, clean, share)
         return Perturbed(
             inputs=worst,
             targets=targets,
@@ -307,7 +307,7 @@ class InputObjective(Counted, ABC):
         start = clean + self._kept_up_to(int(places.max()), clean)[places].to(clean)
         return start if region is None else region.project_(start)
 
-    def _keep(self, ids: Tensor | None, delta: Tensor, share: float) -> None:
+    def _keep(self, ids: Tensor | None, worst: Tensor, clean: Tensor, share: float) -> None:
         """Keep perturbations by id; every rank keeps those of all ranks."""
         if ids is None:
             return
@@ -317,8 +317,8 @@ class InputObjective(Counted, ABC):
                 "or a DistributedSampler"
             )
         places = parallel.gather_rows(torch.as_tensor(ids).long().cpu()).cpu()
-        kept = self._kept_up_to(int(places.max()), delta)
-        kept[places] = parallel.gather_rows(delta.detach()).to(kept)
+        kept = self._kept_up_to(int(places.max()), worst)
+        kept[places] = parallel.gather_rows((worst - clean).detach()).to(kept)
 
     def _kept_up_to(self, last_id: int, like: Tensor) -> Tensor:
         """The kept perturbations by sample id; zero for samples that have not been seen."""
