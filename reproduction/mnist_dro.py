@@ -114,8 +114,24 @@ def figure(records: Sequence[Record]) -> Figure:
     held_out = any("held_out_clean" in record.rows[-1] for record in records)
     part = "held_out" if held_out else "test"
     of_digits = "digits, " if any(r.config.data == "digits" for r in records) else ""
+
+    def ends(method: str, eps: float) -> str:
+        """The accuracies with both learning rates."""
+        groups = [robust_training.by_seed(records, method=method, lr_y=lr_y) for lr_y in _RATES]
+        measure = robust_training.accuracy(eps)
+        return "{:.0f} to {:.0f} %".format(
+            *(robust_training.of_all(g, measure).mean() for g in groups)
+        )
+
     accuracies = [
-        robust_training.panel(f"{of_digits}FGSM, eps = {e:g}", f"{part}_{e:g}", lines) for e in _EPS
+        robust_training.panel(
+            f"{of_digits}eps = {e:g}: Adam {ends('gdmax', e)}, NeAda {ends('neada', e)}",
+            f"{part}_{e:g}",
+            lines,
+        )
+        for e in _EPS
     ]
     loss = robust_training.panel(f"{of_digits}training loss", "loss", lines)
-    return robust_training.figure_of([*accuracies, loss], records, "images")
+    return robust_training.figure_of(
+        [*accuracies, loss], records, "images under FGSM; titles: from lr_y = 0.01 to equal rates"
+    )

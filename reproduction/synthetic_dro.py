@@ -117,8 +117,14 @@ def figure(records: Sequence[Record]) -> Figure:
             name: robust_training.by_seed(records, method=m, lr_y=lr_y)
             for m, name in robust_training.METHODS.items()
         }
-        accuracies.append(
-            robust_training.panel(f"FGSM, eps = {_EPS:g}, {rate}", f"test_{_EPS:g}", lines, level)
-        )
-        losses.append(robust_training.panel(f"training loss, {rate}", "loss", lines))
-    return robust_training.figure_of([*accuracies, *losses], records, "points")
+        ends = [
+            robust_training.of_all(runs, robust_training.accuracy(_EPS)).mean()
+            for runs in list(lines.values())[:2]
+        ]
+        title = "{}: Adam ends at {:.0f} %, NeAda at {:.0f} %".format(rate, *ends)
+        accuracies.append(robust_training.panel(title, f"test_{_EPS:g}", lines, level))
+        title = f"training loss, {rate}"
+        losses.append(robust_training.panel(title, "loss", lines))
+    return robust_training.figure_of(
+        [*accuracies, *losses], records, f"points under FGSM of {_EPS:g}"
+    )
