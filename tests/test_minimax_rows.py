@@ -70,16 +70,16 @@ def test_bad_rows_do_not_disturb_a_good_one(method: str) -> None:
 
 def test_the_rows_share_the_budget() -> None:
     full = minimax(all_rows, X0, Y0, rowwise=True)
-    few = minimax(all_rows, X0, Y0, rowwise=True, max_calls=100)
-    assert few.total_calls <= 100 + 2 * len(ROWS) + 4 < full.total_calls
+    few = minimax(all_rows, X0, Y0, rowwise=True, max_calls=40)
+    assert few.total_calls <= 42 < full.total_calls  # the check of the result costs two more
     assert few.success[0]
     assert Status.BUDGET in list(few.status)
 
 
-def test_an_interrupted_solve_of_single_rows_keeps_the_solved_ones() -> None:
-    num_rows = len(ROWS)
+def test_an_interrupted_solve_keeps_the_rows_that_are_solved() -> None:
+    seen = []
     result = minimax(
-        all_rows, X0, Y0, rowwise=True, callback=lambda info: info.value.numel() != num_rows
+        *(all_rows, X0, Y0), rowwise=True, callback=lambda info: seen.append(info) or len(seen) == 4
     )
     assert result.success[0]
     assert Status.INTERRUPTED in list(result.status)

@@ -21,8 +21,8 @@ from neada.optim import (
     Backtracking,
     GeneralizedAdaGrad,
 )
+from neada.solve.newton import Newton
 from neada.steppers.direct import DirectStepper
-from neada.steppers.quasi_newton import NestedQuasiNewton
 from neada.stopping import FixedAccuracy, FixedSteps, GradientMapping, InnerSteps, RelativeAccuracy
 from neada.testing import check_stepper
 
@@ -306,7 +306,7 @@ def test_a_gradient_penalty_in_the_closure_is_differentiated() -> None:
 
 
 def with_prox(players: Players) -> steppers.Stepper:
-    return NestedQuasiNewton(players.x, players.y, players.tol, prox=0.3, y_set=players.y_set)
+    return Newton(players.x, players.y, players.tol, prox=0.3, y_set=players.y_set)
 
 
 @pytest.mark.parametrize("y_set", [None, sets.L2Ball(0.4)])

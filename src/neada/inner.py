@@ -51,6 +51,7 @@ class Counters:
         calls_x: Gradients with respect to x.
         calls_y: Gradients with respect to y.
         calls_value: Evaluations without a gradient.
+        calls_hvp: Hessian-vector products of both players; each counts as four calls.
         samples_x: Samples that the x gradients looked at.
         samples_y: Samples that the y gradients looked at.
         outer_steps: Steps of x; the outer index t.
@@ -67,6 +68,7 @@ class Counters:
     calls_x: int = 0
     calls_y: int = 0
     calls_value: int = 0
+    calls_hvp: int = 0
     samples_x: int = 0
     samples_y: int = 0
     outer_steps: int = 0
@@ -75,8 +77,8 @@ class Counters:
 
     @property
     def total_calls(self) -> int:
-        """Gradients of both players and values."""
-        return self.calls_x + self.calls_y + self.calls_value
+        """Gradients of both players, values, and four for each Hessian-vector product."""
+        return self.calls_x + self.calls_y + self.calls_value + 4 * self.calls_hvp
 
     def check_budget(self, num_calls: int = 1) -> None:
         """Raise `BudgetExhausted` if that many calls more would exceed the limit."""
@@ -121,6 +123,7 @@ class Counted:
     calls_x = _forwarded("calls_x")
     calls_y = _forwarded("calls_y")
     calls_value = _forwarded("calls_value")
+    calls_hvp = _forwarded("calls_hvp")
     samples_x = _forwarded("samples_x")
     samples_y = _forwarded("samples_y")
     outer_steps = _forwarded("outer_steps")
@@ -138,13 +141,13 @@ class NoProgress(Exception):  # noqa: N818 (a signal, not an error)
 
     Attributes:
         kind: "stalled", or what was observed: f "curves up" in y, a player "runs away", or steps
-            change f by less than "rounding" does.
+            change f by less than "rounding" does, or f is "not finite".
     """
 
     def __init__(
         self,
         sentence: str,
-        kind: Literal["stalled", "curves up", "runs away", "rounding"] = "stalled",
+        kind: Literal["stalled", "curves up", "runs away", "rounding", "not finite"] = "stalled",
     ) -> None:
         super().__init__(sentence)
         self.kind = kind

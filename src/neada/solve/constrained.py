@@ -13,10 +13,10 @@ from neada.sets import NonNegative
 from neada.solve.constraints import ConstrainedProblem
 from neada.solve.methods import Players
 from neada.solve.minimax import check_arguments, minimax
+from neada.solve.newton import Newton
 from neada.solve.points import Sets, read_form, unbounded_part
 from neada.solve.result import KKT, History, MinimaxResult, MinimizeResult, Multipliers, Status
 from neada.steppers import StepInfo, Stepper
-from neada.steppers.quasi_newton import NestedQuasiNewton
 
 __all__ = ["minimize"]
 
@@ -143,8 +143,12 @@ class _Search:
             return value
 
         def nested(players: Players) -> Stepper:
-            sets = {"x_set": players.x_set, "y_set": players.y_set}
-            return NestedQuasiNewton(players.x, players.y, players.tol, prox=weight, **sets)
+            return Newton(
+                *(players.x, players.y, players.tol),
+                prox=weight,
+                x_set=players.x_set,
+                y_set=players.y_set,
+            )
 
         before = self.calls
         result = minimax(
@@ -174,7 +178,7 @@ class _Search:
 
     def look(self, info: StepInfo) -> bool:
         """Whether the solve is over: solved in the user's units, or known not to have an answer."""
-        self.running += info.calls_x + info.calls_y + info.calls_value
+        self.running += info.calls_x + info.calls_y + info.calls_value + 4 * info.calls_hvp
         if self.callback is not None and self.callback(info):
             self.seen = Status.INTERRUPTED
         elif self.is_solved(info):

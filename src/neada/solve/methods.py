@@ -13,8 +13,10 @@ from neada.checks import check_choice, check_flags, nearest
 from neada.inner import InnerOptions
 from neada.scalars import Scalar
 from neada.sets import Set
+from neada.solve.krylov import NewtonKrylov
+from neada.solve.newton import Newton
+from neada.solve.verdict import LARGEST
 from neada.steppers import Stepper
-from neada.steppers.quasi_newton import NestedQuasiNewton
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods", "remedy"]
 
@@ -154,41 +156,45 @@ def _method(name: str, required: _Required, description: str) -> Callable[[_Fact
 # Nested methods.
 
 
-@_method("auto", _NOTHING, "nested L-BFGS, or the paper's stochastic choice with noise")
+@_method(
+    "auto",
+    _NOTHING,
+    "trust-region Newton on the maximum over y; with noise the paper's stochastic choice",
+)
 def _auto(players: Players) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
-    if players.rowwise:
-        return _nested_lbfgs(players)
-    return NestedQuasiNewton(
-        players.x, players.y, players.tol, x_set=players.x_set, y_set=players.y_set
-    )
+    size = sum(p.numel() for p in players.x + players.y)
+    size //= len(players.x[0]) if players.rowwise else 1
+    homes = (players.x_set, players.y_set)
+    boxes = all(home is None or home.elementwise for home in homes)
+    if size <= LARGEST:
+        return Newton(
+            *(players.x, players.y, players.tol),
+            x_set=players.x_set,
+            y_set=players.y_set,
+            rowwise=players.rowwise,
+        )
+    if boxes and not players.rowwise:
+        return NewtonKrylov(
+            *(players.x, players.y, players.tol), x_set=players.x_set, y_set=players.y_set
+        )
+    return _nested_spectral(players)
 
 
-def _nested_lbfgs(players: Players) -> Stepper:
-    """L-BFGS for both players, or AdGD for a player with a set; every row is its own problem."""
+def _nested_spectral(players: Players) -> Stepper:
+    """Projected gradient steps of both players, for many coordinates in curved sets or rows."""
     # y is solved more accurately than requested because its error spoils the x gradient, but not
     # beyond its precision.
     floor = max(1e-2 * players.tol, 4.0 * torch.finfo(players.y[0].dtype).eps)
-    # All rows wait for the slowest. A row that needs more steps is solved separately.
-    size = sum(param[0].numel() for param in players.y)
     return steppers.NeAda(
-        _lbfgs_or_adgd(players, "x"),
-        _lbfgs_or_adgd(players, "y"),
-        stopping.RelativeAccuracy(1e-4, floor),
-        inner=InnerOptions(min_steps=0, max_steps=min(max(10 * size, 50), 300)),
+        optim.AdGD(players.x, **_common(players, "x")),
+        optim.SPG(players.y, **_common(players, "y")),
+        stopping.RelativeAccuracy(1e-2, floor),
+        inner=InnerOptions(min_steps=0, max_steps=300),
         deterministic=True,
-        rowwise=True,
+        rowwise=players.rowwise,
     )
-
-
-def _lbfgs_or_adgd(players: Players, player: str) -> optim.PlayerOptimizer:
-    params = players.x if player == "x" else players.y
-    common = _common(players, player)
-    if common["constraint"] is not None:
-        return optim.AdGD(params, **common)
-    size = sum(param[0].numel() for param in params)
-    return optim.LBFGS(params, history=min(20, max(size, 1)), **common)
 
 
 @_method("neada-stochastic", _NOTHING, "nested; AdaGrad-Norm, averaged AdaGrad inside, t+1 steps")

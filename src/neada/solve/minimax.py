@@ -1,24 +1,22 @@
 """`minimax(f, x0, y0)`: solve a min-max problem and check the result."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_unflatten
 
 from neada.checks import check_choice, check_flags, check_number
+from neada.solve.implicit import attach_gradients
 from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import MinimaxResult
-from neada.solve.rows import solve_rows_left
-from neada.solve.run import PATIENCE, Solve
+from neada.solve.run import Solve
 from neada.steppers import StepInfo, Stepper
 
 __all__ = ["check_arguments", "minimax"]
-
-# Outer steps without a better point before a row is solved separately.
-_ROWS_PATIENCE = 50
 
 
 def check_arguments(tol: float, max_calls: int) -> None:
@@ -42,6 +40,7 @@ def minimax(
     callback: Callable[[StepInfo], bool | None] | None = None,
     progress: bool = False,
     rowwise: bool = False,
+    differentiable: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> MinimaxResult:
     r"""Find a stationary point of :math:`\min_x \max_y f(x, y)`, with f concave enough in y.
@@ -68,8 +67,10 @@ def minimax(
         callback: Called with every `StepInfo`; returning True ends the solve.
         progress: Show a line of progress on a terminal or in a notebook.
         rowwise: Every row (first dimension) of x0 and y0 is its own problem with its own status; a
-            row that fails does not affect the others. The default method solves the rows together
-            and then, separately, those that failed.
+            row that fails does not affect the others.
+        differentiable: Return x and y as tensors with implicit gradients with respect to the
+            tensors that f closes over, where the solution is regular; needs second derivatives of f
+            and a player small enough for a dense Hessian. Without success they have no gradients.
         options: Arguments of the method: ``{"lr_x": 0.1}``.
 
     Returns:
@@ -85,7 +86,9 @@ def minimax(
         (True, 0.5, 0.5)
     """
     check_arguments(tol, max_calls)
-    check_flags(rowwise=rowwise, progress=progress)
+    check_flags(rowwise=rowwise, progress=progress, differentiable=differentiable)
+    if differentiable and (rowwise or noise is not None):
+        raise ValueError("differentiable=True needs one problem without noise and without rows")
     if isinstance(noise, str):
         check_choice("noise", noise, ("own",))
     elif noise is not None:
@@ -104,16 +107,15 @@ def minimax(
     players = Players(x.leaves, y.leaves, x_set, y_set, rowwise, noise is not None, tol)
     stepper = make_stepper(method, players, options)
     stepper.max_calls = max_calls
-    two_stages = rowwise and method == "auto" and noise is None
-    solve = Solve(
-        *(fun, x, y, stepper, tol, noise, seed, remedy(method)),
-        patience=_ROWS_PATIENCE if two_stages else PATIENCE,
-        fail_at_cap=two_stages,
-    )
+    solve = Solve(fun, x, y, stepper, tol, noise, seed, remedy(method))
     with torch.enable_grad():
         result = solve.run(callback, progress)
-        if two_stages:
-            alone = players._replace(rowwise=False)
-            make_alone = partial(make_stepper, method, alone)
-            result = solve_rows_left(solve, result, make_alone, max_calls, callback, progress)
-    return result
+        if not differentiable:
+            return result
+        leaves = [leaf.detach() for leaf in x.leaves + y.leaves]
+        if result.success:
+            leaves = attach_gradients(solve.closure(), x.leaves, y.leaves, x_set, y_set)
+    num_x = len(x.leaves)
+    return replace(
+        result, x=tree_unflatten(leaves[:num_x], x.spec), y=tree_unflatten(leaves[num_x:], y.spec)
+    )

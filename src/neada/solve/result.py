@@ -96,9 +96,20 @@ class MinimaxResult:
         grad_norm_x: The norm of the x gradient (of its mapping, with an `x_set`) there.
         grad_norm_y: The norm of y's gradient mapping there.
         calls_x, calls_y, calls_value: Evaluations of each kind.
+        calls_hvp: Hessian-vector products of both players; each counts as four calls.
         outer_steps, inner_steps: Steps of x and of y.
         history: One entry per outer step.
         tol: The requested tolerance.
+        kind: "strict local minimax" if y is a strict local maximum and x a strict local minimum of
+            the maximum over y (with active bounds that have multipliers), "stationary" if that is
+            not so or not certain, "unknown" without second derivatives or with more than 1000
+            coordinates.
+        curvature_x: The least curvature of the maximum over y, along directions that are free.
+        curvature_y: The least curvature of -f in y, along directions that are free.
+        condition: The condition number of the maximum over y: an error of the gradient is
+            magnified by up to this factor in x, relative to the largest curvature.
+        duality_gap: A bound of the duality gap if f is convex in x and concave in y, on bounded
+            sets; None otherwise, and with rows.
     """
 
     x: Any
@@ -112,15 +123,22 @@ class MinimaxResult:
     calls_x: int
     calls_y: int
     calls_value: int
+    calls_hvp: int
     outer_steps: int
     inner_steps: int
     history: History
     tol: float
+    kind: Any
+    curvature_x: Any
+    curvature_y: Any
+    condition: Any
+    duality_gap: float | None
 
     def __repr__(self) -> str:
         rows = {
             "status": _status_words(self.status),
             "success": _success_words(self.success),
+            "kind": _kind_words(self.kind),
             "message": _wrapped(self.message),
             "fun": _short(self.fun),
             "x": _short(self.x),
@@ -128,15 +146,15 @@ class MinimaxResult:
             "grad_norm_x": _short(self.grad_norm_x),
             "grad_norm_y": _short(self.grad_norm_y),
             "calls": f"{self.total_calls} ({self.calls_x} of x, {self.calls_y} of y, "
-            f"{self.calls_value} values)",
+            f"{self.calls_value} values, {self.calls_hvp} Hessian-vector products)",
             "steps": f"{self.outer_steps} of x, {self.inner_steps} of y",
         }
         return _table(rows)
 
     @property
     def total_calls(self) -> int:
-        """Gradients of both players and values."""
-        return self.calls_x + self.calls_y + self.calls_value
+        """Gradients of both players, values, and four for each Hessian-vector product."""
+        return self.calls_x + self.calls_y + self.calls_value + 4 * self.calls_hvp
 
     def to_numpy(self) -> dict[str, NDArray[Any]]:
         """The history as arrays."""
@@ -278,6 +296,16 @@ def _status_words(status: Any) -> str:
         return status.name
     counts = Counter(one.name for one in np.ravel(status))
     return ", ".join(f"{number} {name}" for name, number in counts.most_common())
+
+
+def _kind_words(kind: Any) -> str:
+    """The kind, or how often each occurs among the rows."""
+    counts = Counter(np.atleast_1d(kind).tolist())
+    return (
+        next(iter(counts))
+        if np.ndim(kind) == 0
+        else ", ".join(f"{number} {name}" for name, number in counts.most_common())
+    )
 
 
 def _success_words(success: Any) -> str:

@@ -5,7 +5,7 @@ Numbers about the rows are tensors with one entry per row. Without `rowwise` the
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,26 +17,29 @@ from neada import tensors
 from neada.inner import BudgetExhausted, NoProgress
 from neada.progress import can_be_seen
 from neada.scalars import Scalar
-from neada.sets import Product, Set, WholeSpace
-from neada.solve.curvature import curves_upwards, free_entries
+from neada.sets import Set
+from neada.solve.geometry import Side
+from neada.solve.newton import Newton
 from neada.solve.points import Form, unbounded_part
 from neada.solve.result import History, MinimaxResult, Status
+from neada.solve.verdict import Verdict, derivatives_are_wrong, duality_gap, judge
 from neada.steppers import Stepper
 from neada.tensors import NonFiniteGradient
 
-__all__ = ["PATIENCE", "Solve"]
+__all__ = ["Solve"]
 
 _FAR = 1e12  # the players have diverged if they are this many times farther out than at the start
 _OUT = 1e6  # a failure this many times farther out than the start is due to divergence
 _LOOK_EVERY = 10  # outer steps between two checks of how far out the players are
 _NEAR = 1e3  # norms within this factor of their rounding error are at the limit of the precision
-PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
+_PATIENCE = 500  # outer steps without a better point before a deterministic solve has stalled
 
 _STATUS_OF = {
     "stalled": Status.STALLED,
     "curves up": Status.NOT_A_MAXIMUM,
     "runs away": Status.DIVERGED,
     "rounding": Status.TOLERANCE,
+    "not finite": Status.NON_FINITE,
 }
 # A stationary point is a success even if the solve ended in one of these ways.
 _DOUBTS = (Status.BUDGET, Status.STALLED, Status.DIVERGED, Status.NON_FINITE, Status.TOLERANCE)
@@ -55,8 +58,6 @@ class Solve:
         seed: Of the noise.
         remedy: What a user of this method can do if it does not converge, in addition to the advice
             of the status.
-        patience: Outer steps without a better point before a deterministic solve has stalled.
-        fail_at_cap: Whether a row whose inner loop ends at its cap has stalled, too.
     """
 
     def __init__(
@@ -69,8 +70,6 @@ class Solve:
         noise: Any = None,
         seed: int | None = None,
         remedy: str = "",
-        patience: int = PATIENCE,
-        fail_at_cap: bool = False,
     ) -> None:
         self.fun = fun
         self.x = x
@@ -84,8 +83,6 @@ class Solve:
         self.device = self.leaves[0].device
         self.generator = torch.Generator(self.device).manual_seed(int(seed or 0))
         self.remedy = remedy
-        self.patience = patience
-        self.fail_at_cap = fail_at_cap
         self.evidence = ""
         self.history = History()
         num_rows = len(self.leaves[0]) if self.rowwise else 1
@@ -98,6 +95,7 @@ class Solve:
         self.start = self.snapshot()
         self.joint_sets = _joint_sets(self.leaves, stepper.sets("x") + stepper.sets("y"))
         self.start_size = self.reach()
+        self.verdict = Verdict.unknown(num_rows)
 
     def run(self, callback: Any = None, progress: bool = False) -> MinimaxResult:
         """Step until every row has converged or failed; then check the result."""
@@ -143,15 +141,17 @@ class Solve:
             return Status.INTERRUPTED
         if self.stochastic:
             return None
-        if self.is_done() and self.is_confirmed():
+        if self.is_done() and self.is_confirmed() and not self.leaves_saddles():
             return Status.CONVERGED
         if self.stepper.counters.outer_steps % _LOOK_EVERY == 0:
             far = self.reach() > _FAR * self.start_size
             if bool(far.any()) and (status := self.fail(far, Status.DIVERGED)):
                 return status
-        stalled = self.since_best > self.patience
-        if self.fail_at_cap:
-            stalled = stalled | self.stepper.at_cap
+        for row, reason in self.stepper.ended.items():
+            of_row = torch.arange(len(self.failed), device=self.device) == row
+            if not self.failed[row] and (status := self.fail(of_row, _STATUS_OF[reason.kind])):
+                return status
+        stalled = self.since_best > _PATIENCE
         return self.fail(stalled, Status.STALLED) if bool(stalled.any()) else None
 
     def closure(self) -> Tensor:
@@ -249,6 +249,28 @@ class Solve:
         self.best_norm = torch.where(confirmed, self.best_norm, norm)
         return bool(confirmed.all())
 
+    def leaves_saddles(self) -> bool:
+        """Whether the best points of some rows are saddles of the maximum over y, to be left."""
+        if not isinstance(self.stepper, Newton):
+            return False
+        here = self.snapshot()
+        self.go_to(self.best)
+        self.verdict = self.judge()
+        self.go_to(here)
+        saddles = torch.from_numpy(self.verdict.is_saddle).to(self.device) & ~self.failed
+        if not bool(saddles.any()):
+            return False
+        saddles = torch.from_numpy(self.stepper.escape(saddles.cpu().numpy())).to(self.device)
+        self.best_norm = torch.where(saddles, math.inf, self.best_norm)
+        if self.rowwise:
+            self.stepper.freeze(self.is_settled())
+        return bool(saddles.any())
+
+    def judge(self) -> Verdict:
+        """The second-order conditions where the players are."""
+        groups = self.stepper.groups
+        return judge(self.closure, groups("x"), groups("y"), len(self.failed))
+
     def measure(self) -> tuple[Tensor, Tensor, Tensor]:
         """The value and both norms here by a new evaluation, without added noise."""
         std, self.noise_std = self.noise_std, 0.0
@@ -268,7 +290,7 @@ class Solve:
         near = self.is_near()
         if not self.rowwise:
             if status is Status.STALLED:
-                self.evidence = f"no better point in {self.patience} steps"
+                self.evidence = f"no better point in {_PATIENCE} steps"
             return status if bool(near) else Status.DIVERGED
         rows = rows & ~self.is_settled()
         for i in rows.nonzero().flatten().tolist():
@@ -325,8 +347,16 @@ class Solve:
         value, norm_x, norm_y = self.measured
         norm = _larger_norm(value, norm_x, norm_y)
         small = norm <= self.tol
-        no_maximum = self.y_is_no_maximum() if bool(small.any()) else torch.zeros_like(small)
-        flags = torch.stack([value.isfinite(), small, self.is_at_precision(norm), no_maximum], 1)
+        found, wrong, gap = self.verdict, torch.zeros_like(small), None
+        is_judged = status is Status.CONVERGED and isinstance(self.stepper, Newton)
+        if bool(small.any()) and not is_judged:
+            found = self.judge()
+        if not self.stochastic and (bool(small.any()) or status is Status.STALLED):
+            wrong, gap = self.check_derivatives()
+        no_maximum = torch.from_numpy(found.is_no_maximum).to(self.device)
+        flags = torch.stack(
+            [value.isfinite(), small, self.is_at_precision(norm), no_maximum, wrong], 1
+        )
         verdicts = [
             _verdict(ended or status, *row)
             for ended, row in zip(self.ended, flags.tolist(), strict=True)
@@ -335,7 +365,20 @@ class Solve:
             verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and is_small)
             for verdict, is_small in zip(verdicts, small.tolist(), strict=True)
         ]
-        messages = [verdict.value + self.advice(verdict) for verdict in verdicts]
+        if bool(wrong.any()):
+            self.evidence = "the derivatives of f contradict its values: look for detach or no_grad"
+        elif status is Status.STALLED and isinstance(self.stepper, Newton):
+            self.evidence += "; its derivatives agree with its values: f is not smooth here"
+        messages = [
+            verdict.value + self.advice(verdict) + found.sentence(row, distance)
+            if verdict is Status.CONVERGED
+            else verdict.value + self.advice(verdict)
+            for row, (verdict, distance) in enumerate(zip(verdicts, norm_x.tolist(), strict=True))
+        ]
+        kinds, curvature_x, curvature_y, condition = (
+            part if self.rowwise else part[0].item()
+            for part in (found.kind, found.curvature_x, found.curvature_y, found.condition)
+        )
         counters = self.stepper.counters
         return MinimaxResult(
             self.x.give_back(self.x.leaves),
@@ -349,28 +392,39 @@ class Solve:
             counters.calls_x,
             counters.calls_y,
             counters.calls_value,
+            counters.calls_hvp,
             counters.outer_steps,
             counters.inner_steps,
             self.history,
             self.tol,
+            kinds,
+            curvature_x,
+            curvature_y,
+            condition,
+            gap,
         )
+
+    def check_derivatives(self) -> tuple[Tensor, float | None]:
+        """Whether values contradict the derivatives here, and the duality gap on bounded sets."""
+        groups = (self.stepper.groups("x"), self.stepper.groups("y"))
+        num_rows = len(self.failed)
+        sides = [Side(params, home, num_rows) for player in groups for params, home in player]
+        slopes = [
+            side.read([torch.zeros_like(p) if p.grad is None else p.grad for p in side.params])
+            for side in sides
+        ]
+        wrong = derivatives_are_wrong(self.closure, sides, slopes)
+        signs = [-1.0] * len(groups[0]) + [1.0] * len(groups[1])
+        gap = None
+        if not self.rowwise:
+            gap = duality_gap(sides, [sign * g for sign, g in zip(signs, slopes, strict=True)])
+        return torch.from_numpy(wrong).to(self.device), gap
 
     def is_at_precision(self, norm: Tensor) -> Tensor:
         """Whether the norms, but not the tolerance, are at the limit of the precision here."""
         eps = torch.finfo(self.leaves[0].dtype).eps
         floor = 10.0 * eps * self.norm([leaf.detach() for leaf in self.leaves])
         return (floor > self.tol) & (norm <= _NEAR * floor) & self.is_near()
-
-    def y_is_no_maximum(self) -> Tensor:
-        """Whether f curves upwards in y at the result, along the entries that are free to move."""
-        num_rows = len(self.failed)
-        masks = [
-            free_entries(tensor, home, num_rows)
-            for tensor, home in _each_home(self.stepper.sets("y"))
-        ]
-        if not any(bool(mask.any()) for mask in masks):
-            return torch.zeros_like(self.failed)
-        return curves_upwards(self.closure().reshape(-1), self.y.leaves, masks)
 
     def advice(self, status: Status) -> str:
         """What may help with this method, in addition to the advice of the status."""
@@ -399,13 +453,15 @@ def _larger_norm(value: Tensor, norm_x: Tensor, norm_y: Tensor) -> Tensor:
 
 
 def _verdict(
-    ended: Status, finite: bool, small: bool, at_precision: bool, no_maximum: bool
+    ended: Status, finite: bool, small: bool, at_precision: bool, no_maximum: bool, wrong: bool
 ) -> Status:
     """The status of one row, from how it ended and what its point looks like."""
     if ended in _DOUBTS and not finite:
         return Status.NON_FINITE
     if ended in _DOUBTS and small:
         ended = Status.CONVERGED
+    if ended is Status.CONVERGED and wrong:
+        return Status.STALLED
     if ended is Status.CONVERGED and no_maximum:
         return Status.NOT_A_MAXIMUM
     if ended in (Status.BUDGET, Status.STALLED, Status.DIVERGED) and at_precision:
@@ -423,15 +479,3 @@ def _joint_sets(
         if home is not None and id(tensor) in places:
             joint.setdefault(id(home), (home, []))[1].append(places[id(tensor)])
     return list(joint.values())
-
-
-def _each_home(
-    players: list[tuple[Tensor, Set | None]],
-) -> Iterator[tuple[Tensor, Set | None]]:
-    """Tensors with their sets, where a product of sets is split into its factors."""
-    places: dict[int, int] = {}
-    for tensor, home in players:
-        if isinstance(home, Product):
-            place = places[id(home)] = places.get(id(home), -1) + 1
-            home = home.sets[place]
-        yield tensor, None if isinstance(home, WholeSpace) else home

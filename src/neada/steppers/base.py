@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neada import parallel, tensors
 from neada.checks import check_flags, check_origin
-from neada.inner import Counted, Counters, Player, backward
+from neada.inner import Counted, Counters, NoProgress, Player, backward
 from neada.scalars import Flag, Scalar, any_true, negate, where
 from neada.sets import Set
 
@@ -45,6 +45,7 @@ class StepInfo(NamedTuple):
         calls_value: Evaluations without a gradient in this step.
         inner_steps: Steps of y.
         stop_reason: Why the inner loop stopped; empty without one.
+        calls_hvp: Hessian-vector products in this step; each counts as four calls.
     """
 
     value: Tensor
@@ -55,6 +56,7 @@ class StepInfo(NamedTuple):
     calls_value: int
     inner_steps: int
     stop_reason: str = ""
+    calls_hvp: int = 0
 
 
 class Evaluation(NamedTuple):
@@ -88,6 +90,7 @@ class Stepper(Counted, ABC):
         samples_x, samples_y: The same times the batch size.
         outer_steps, inner_steps: Steps of x and of y so far.
         counters: All of these; two steppers may share one.
+        ended: With `rowwise`, the rows in which the method cannot continue, and why.
         row_calls: With `rowwise`, the calls of each row; frozen rows have none.
     """
 
@@ -127,6 +130,7 @@ class Stepper(Counted, ABC):
         self._frozen: Tensor | None = None
         first = self._players["x"][0]
         num_rows = len(first) if rowwise else 0
+        self.ended: dict[int, NoProgress] = {}
         self.row_calls = torch.zeros(num_rows, dtype=torch.int64, device=first.device)
         self._counted_rows = torch.ones(num_rows, dtype=torch.bool, device=first.device)
 
@@ -165,6 +169,7 @@ class Stepper(Counted, ABC):
             counters.calls_value - before["calls_value"],
             counters.inner_steps - before["inner_steps"],
             reason,
+            counters.calls_hvp - before["calls_hvp"],
         )
 
     @abstractmethod
@@ -190,6 +195,10 @@ class Stepper(Counted, ABC):
     def sets(self, player: Player) -> list[tuple[Tensor, Set | None]]:
         """The tensors of a player with their sets; a set may be joint over several tensors."""
         return [(p, constraint) for params, constraint in self._groups[player] for p in params]
+
+    def groups(self, player: Player) -> list[tuple[list[Tensor], Set | None]]:
+        """The tensors of a player in groups, each with its set, which is joint over the group."""
+        return [(list(params), constraint) for params, constraint in self._groups[player]]
 
     def freeze(self, rows: Tensor | None) -> None:
         """Freeze rows: they no longer move, and no calls are counted for them.

@@ -1,0 +1,205 @@
+"""What kind of point a solve has found, from second derivatives and from values of f."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from neada.sets import Set
+from neada.solve.derivatives import confirms, hessian_of
+from neada.solve.geometry import Array, Mask, Side, dot, norm
+
+__all__ = ["LARGEST", "Verdict", "derivatives_are_wrong", "duality_gap", "judge"]
+
+LARGEST = 1000  # coordinates of both players for which a Hessian is computed
+_CLEAR = 1e-6  # a curvature below this share of the largest may be rounding
+_NUDGE = 1e-6  # a point that moves this far stays in its face if its multipliers are not zero
+_STEP = 1e-5  # of central differences, relative to the point: the root of rounding, about
+_WRONG = 0.01  # relative difference of a slope and a derivative, far above the error of either
+_OUT = 1e8  # times the size of a point: outside of its set, if that is bounded
+
+Groups = Iterable[tuple[list[Tensor], Set | None]]
+
+
+class Verdict(NamedTuple):
+    """The second-order conditions at a stationary point, row by row.
+
+    Attributes:
+        kind: "strict local minimax", "stationary", or "unknown".
+        curvature_x: The least curvature of the maximum over y along directions that are free.
+        curvature_y: The least curvature of -f in y along directions that are free.
+        condition: The condition number of the maximum over y.
+        is_saddle: Whether the maximum over y curves downwards in x.
+        is_no_maximum: Whether f curves upwards in y.
+    """
+
+    kind: NDArray[np.str_]
+    curvature_x: Array
+    curvature_y: Array
+    condition: Array
+    is_saddle: Mask
+    is_no_maximum: Mask
+
+    def sentence(self, row: int, norm_x: float) -> str:
+        """What that means for a user, to be appended to a status."""
+        if self.kind[row] != "strict local minimax":
+            return ""
+        distance = norm_x / self.curvature_x[row]
+        return f"; a strict local minimax point, with an error of about {distance:.0e} in x"
+
+    @classmethod
+    def unknown(cls, num_rows: int) -> "Verdict":
+        """Nothing is known of the curvature."""
+        nan, no = np.full(num_rows, np.nan), np.zeros(num_rows, dtype=bool)
+        return cls(np.full(num_rows, "unknown", dtype="<U20"), nan, nan, nan, no, no)
+
+
+@np.errstate(all="ignore")
+def judge(
+    evaluate: Callable[[], Tensor], x_groups: Groups, y_groups: Groups, num_rows: int
+) -> Verdict:
+    """The second-order conditions at a stationary point (Jin, Netrapalli & Jordan 2020).
+
+    Args:
+        evaluate: Evaluates f with its graph where the players are; one value per row.
+        x_groups: The tensors of x with their sets.
+        y_groups: The tensors of y with their sets.
+        num_rows: The number of rows; 1 without.
+    """
+    x = [Side(params, home, num_rows) for params, home in x_groups]
+    y = [Side(params, home, num_rows) for params, home in y_groups]
+    leaves = [param for side in (*x, *y) for param in side.params]
+    n = sum(side.size for side in x)
+    if n + sum(side.size for side in y) > LARGEST:
+        return Verdict.unknown(num_rows)
+    value = evaluate()
+    grads = torch.autograd.grad(
+        value.sum(), leaves, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    try:
+        hessian = hessian_of(value, leaves, num_rows)
+    except RuntimeError:
+        return Verdict.unknown(num_rows)
+    if not confirms(evaluate, (*x, *y), hessian):
+        return Verdict.unknown(num_rows)
+    known: Mask = np.asarray(np.isfinite(hessian).all(axis=(1, 2)))
+    hessian = np.where(known[:, None, None], hessian, 0.0)
+    f_xx, f_yx, minus_f_yy = hessian[:, :n, :n], hessian[:, n:, :n], -hessian[:, n:, n:]
+    size_y = np.linalg.norm(minus_f_yy, axis=(1, 2))
+    slopes = iter(grads)
+    down_x = [-side.read([next(slopes) for _ in side.params]) for side in x]
+    up_y = [side.read([next(slopes) for _ in side.params]) for side in y]
+    face_y, strict_y = _face(y, up_y, size_y)
+    curvature_y = _least(face_y, minus_f_yy)
+    concave = curvature_y > _CLEAR * size_y
+    # On the face of y: its maximizer follows x by (J C J + 1 - J)^-1 J K.
+    identity = np.eye(minus_f_yy.shape[1])
+    inside = face_y @ minus_f_yy @ face_y + identity - face_y
+    inside = np.where(concave[:, None, None], inside, identity)
+    coupling = face_y @ f_yx
+    reduced = f_xx + coupling.swapaxes(1, 2) @ np.linalg.solve(inside, coupling)
+    size_x = np.linalg.norm(reduced, axis=(1, 2))
+    face_x, strict_x = _face(x, down_x, size_x)
+    curvature_x = np.where(concave, _least(face_x, reduced), np.nan)
+    largest = np.abs(np.linalg.eigvalsh(face_x @ reduced @ face_x)).max(1)
+    condition = np.where(curvature_x > 0.0, largest / curvature_x, np.inf)
+    is_strict = concave & (curvature_x > _CLEAR * size_x * 1e-6) & strict_x & strict_y
+    kind = np.where(is_strict, "strict local minimax", "stationary")
+    return Verdict(
+        np.where(known, kind, "unknown"),
+        np.where(known, curvature_x, np.nan),
+        np.where(known, curvature_y, np.nan),
+        np.where(known & concave, condition, np.nan),
+        known & concave & (curvature_x < -_CLEAR * size_x),
+        known & (curvature_y < -_CLEAR * size_y),
+    )
+
+
+def _face(sides: list[Side], directions: list[Array], size: Array) -> tuple[Array, Mask]:
+    """The derivative of the projection after a step, and whether it is the same close by."""
+    num_rows, total = len(size), sum(side.size for side in sides)
+    derivative, strict, start = np.zeros((num_rows, total, total)), size >= 0.0, 0
+    random = np.random.default_rng(0)
+    length = 1.0 / np.where(size > 0.0, size, 1.0)[:, None]
+    for side, direction in zip(sides, directions, strict=True):
+        part = slice(start, start := start + side.size)
+        point = side.read() + length * direction
+        derivative[:, part, part] = side.face(point).matrix()
+        nudge = _NUDGE * (1.0 + norm(point)[:, None]) * random.standard_normal(point.shape)
+        if side.home is not None:
+            for near in (point + nudge, point - nudge):
+                changed = np.abs(side.face(near).matrix() - derivative[:, part, part])
+                strict = strict & (changed.max((1, 2)) < 0.1)
+    return derivative, strict
+
+
+def _least(face: Array, matrix: Array) -> Array:
+    """The least eigenvalue along a face; infinite if the face is a point."""
+    values, vectors = np.linalg.eigh(face @ matrix @ face)
+    on_face = norm((face @ vectors).swapaxes(1, 2)) > 0.5
+    least: Array = np.where(on_face, values, np.inf).min(1)
+    return least
+
+
+def derivatives_are_wrong(
+    evaluate: Callable[[], Tensor], sides: Iterable[Side], slopes: Iterable[Array]
+) -> Mask:
+    """Whether values of f contradict its derivatives here: slopes agree, but not with them.
+
+    At a kink the slopes on both sides differ, which proves nothing about the derivatives.
+
+    Args:
+        evaluate: The values of f where the players are.
+        sides: The players.
+        slopes: Their gradients.
+    """
+    random = np.random.default_rng(0)
+    with torch.no_grad():
+        here = evaluate().double().cpu().reshape(-1).numpy()
+        wrong = np.zeros(len(here), dtype=bool)
+        for side, slope in zip(sides, slopes, strict=True):
+            point = side.read()
+            eps = torch.finfo(side.params[0].dtype).eps
+            step = np.maximum(_STEP, 4.0 * eps ** (1.0 / 3.0)) * (1.0 + np.abs(point))
+            step = step * random.choice((-1.0, 1.0), point.shape)
+            ends = []
+            for sign in (1.0, -1.0):
+                side.write(side.nearest(point + sign * step))
+                moved = side.read() - point
+                change = evaluate().double().cpu().reshape(-1).numpy() - here
+                ends.append((moved, change - dot(slope, moved)))
+            side.write(point)
+            (right, over), (left, under) = ends
+            inside = (np.abs(right + left) <= 1e-3 * np.abs(step)).all(1)
+            # Twice the odd part of the error; the even part is curvature or a kink.
+            odd, even = np.abs(over - under), np.abs(over + under)
+            noise = 100.0 * eps * (1.0 + np.abs(here)) + 1e-9 * norm(step)
+            wrong |= inside & (odd > noise) & (odd > 10.0 * even)
+    return wrong
+
+
+def duality_gap(sides: Iterable[Side], ascents: Iterable[Array]) -> float | None:
+    """The largest gain of both players by a linear model of f, which bounds the duality gap.
+
+    Args:
+        sides: The players.
+        ascents: The directions in which they gain.
+
+    Returns:
+        The gap for f convex in x and concave in y; None if a set is not bounded.
+    """
+    total = 0.0
+    for side, ascent in zip(sides, ascents, strict=True):
+        if side.home is None:
+            return None
+        point = side.read()
+        reach = _OUT * (1.0 + norm(point)[:, None])
+        unit = ascent / np.maximum(norm(ascent), 1e-300)[:, None]
+        for direction in (np.ones_like(point), -np.ones_like(point)):
+            if (norm(side.project(point + reach * direction)) >= 0.1 * reach[:, 0]).any():
+                return None
+        total += dot(ascent, side.project(point + reach * unit) - point).item()
+    return total
