@@ -1,12 +1,13 @@
 """The quadratic model of f, and its min-max step: no function is evaluated here."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times, trust_region
 
-__all__ = ["Model", "face_step"]
+__all__ = ["Model", "definite_update", "least_curvature", "scaled"]
 
 _MOST_FACES = 30  # steps from face to face for one point; a face is met rarely more than once
 _ENOUGH = 0.1  # share of the decrease so far that a further face must add to be worth another one
@@ -72,8 +73,12 @@ def _reduced(gradient: Array, hessian: Array, radius: Array) -> Array:
 class Model:
     r"""f around a point: :math:`a d + b s + (d f_{xx} d + 2 s f_{yx} d - s C s)/2`.
 
-    d is the step of x and s that of y, which stay in their sets; C, the concavity, is positive
-    definite.
+    d is the step of x and s that of y, which stay in their sets.
+
+    Attributes:
+        concavity: C, which may be indefinite.
+        definite: C, or a definite matrix that replaces it outside of the face of y.
+        is_concave: Whether C is definite in the face of y.
     """
 
     x: Side
@@ -87,23 +92,75 @@ class Model:
     concavity: Array
 
     def __post_init__(self) -> None:
-        self.length = 1.0 / np.linalg.norm(self.concavity, axis=(1, 2))
+        self._examine(self.b, self.at_y)
+
+    def _examine(self, slope: Array, at_y: Array) -> None:
+        """Make the matrix of y definite where it is not."""
+        size = np.linalg.norm(self.concavity, axis=(1, 2))
+        self.length = 1.0 / np.maximum(size, 1e-300)
+        least = least_curvature(self.concavity, 1e-14 * size)
+        self.is_concave, self.definite = least > 0.0, self.concavity
+        if self.is_concave.all():
+            return
+        identity = np.eye(self.y.size)
+        lift = np.where(self.is_concave, 0.0, 1e-3 * size - least)[:, None, None]
+        if self.y.home is not None:
+            face = self.y.face(at_y + self.length[:, None] * slope)
+            self.is_concave = face.curvature(self.concavity) > 0.0
+        lifted = self.concavity + lift * identity
+        self.definite = np.where(self.is_concave[:, None, None], lifted, identity)
+
+    def rise(self, slope: Array, at_y: Array, radius: Array) -> tuple[Array, Array, Array]:
+        """A step of y from a point where f has this slope.
+
+        Returns:
+            The step, what it gains by the model, and what the best one would gain without a trust
+            region; infinite where f is not concave.
+        """
+        self._examine(slope, at_y)
+        step, gain = self.answer(slope, at_y)
+        gap = np.where(self.is_concave, gain, math.inf)
+        limited = ~(self.is_concave & (norm(step) <= radius))
+        if limited.any():
+            near = face_step(self.y, at_y, -slope, self.concavity, radius)
+            near = self.y.project(at_y + near) - at_y
+            gain = np.where(limited, dot(slope, near) - self._bend(near), gain)
+            step = np.where(limited[:, None], near, step)
+        return step, gain, gap
+
+    def _bend(self, step: Array) -> Array:
+        bend: Array = 0.5 * dot(step, times(self.concavity, step))
+        return bend
+
+    def learn(self, rows: Mask, moved: Array, changed: Array, is_first: Mask) -> None:
+        """Update C by a step of y alone and the change of the slope, where f curves downwards."""
+        rows = rows & (dot(moved, changed) < 0.0)
+        start = np.where(
+            (rows & is_first)[:, None, None],
+            scaled(self.concavity, moved, -changed),
+            self.concavity,
+        )
+        new = definite_update(start, moved, -changed)
+        self.concavity = np.where(rows[:, None, None], new, self.concavity)
+
+    def move(self, x: Array, y: Array) -> None:
+        """The Hessian stays the same."""
 
     def answer(self, slope: Array, at_y: Array, start: Array | None = None) -> tuple[Array, Array]:
         """The best step of y from a point where f has this slope, and its gain by the model."""
         if self.y.home is None:
-            step = solve(self.concavity, slope)
+            step = solve(self.definite, slope)
             return step, 0.5 * dot(slope, step)
         step = np.zeros_like(slope) if start is None else start
         gain = self._gain(slope, step)
         for _ in range(_MOST_FACES):
-            gradient = times(self.concavity, step) - slope
+            gradient = times(self.definite, step) - slope
             target = at_y + step - self.length[:, None] * gradient
             near = self.y.project(target)
             residual = near - at_y - step
             if (norm(residual) <= 1e-13 * norm(near)).all():
                 break
-            system = self.y.face(target).system(self.concavity, self.length)
+            system = self.y.face(target).system(self.definite, self.length)
             newton = solve(system, residual)
             before = gain
             # A projected gradient step, where the Newton step in the face gains nothing.
@@ -119,7 +176,7 @@ class Model:
         return step, gain
 
     def _gain(self, slope: Array, step: Array) -> Array:
-        return dot(slope, step) - 0.5 * dot(step, times(self.concavity, step))
+        return dot(slope, step) - 0.5 * dot(step, times(self.definite, step))
 
     def value(self, d: Array, start: Array | None = None) -> tuple[Array, Array]:
         """The model's maximum over y after a step of x, and the step of y that attains it."""
@@ -130,12 +187,12 @@ class Model:
         """The Hessian of the model's maximum over y after these steps."""
         if self.y.home is None:
             return self.f_xx + self.f_yx.swapaxes(-1, -2) @ np.linalg.solve(
-                self.concavity, self.f_yx
+                self.definite, self.f_yx
             )
-        gradient = times(self.concavity, s) - self.b - times(self.f_yx, d)
+        gradient = times(self.definite, s) - self.b - times(self.f_yx, d)
         face = self.y.face(self.at_y + s - self.length[:, None] * gradient)
         follows = np.linalg.solve(
-            face.system(self.concavity, self.length),
+            face.system(self.definite, self.length),
             self.length[:, None, None] * face.along(self.f_yx),
         )
         hessian = self.f_xx + self.f_yx.swapaxes(1, 2) @ follows
@@ -168,3 +225,39 @@ class Model:
             if smooth or not active.any():
                 break
         return d, s, start - value, start
+
+
+def least_curvature(matrix: Array, floor: Array) -> Array:
+    """By how much the least eigenvalues exceed a floor; infinite if all of them do."""
+    shifted = matrix - floor[:, None, None] * np.eye(matrix.shape[1])
+    try:
+        np.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        least: Array = np.linalg.eigvalsh(shifted)[:, 0]
+        return least
+    return np.full(len(matrix), math.inf)
+
+
+def definite_update(matrix: Array, moved: Array, changed: Array) -> Array:
+    """Map the step so: by BFGS where that stays definite, else by the least change (Powell)."""
+    image = times(matrix, moved)
+    bend, along = dot(moved, image)[:, None, None], dot(moved, changed)[:, None, None]
+    size = np.maximum(dot(moved, moved), 1e-300)[:, None, None]
+    missed = changed - image
+    cross = missed[:, :, None] * moved[:, None, :]
+    inner = dot(missed, moved)[:, None, None] / size
+    least = (cross + cross.swapaxes(1, 2) - inner * moved[:, :, None] * moved[:, None, :]) / size
+    bfgs = (
+        changed[:, :, None] * changed[:, None, :] / along
+        - image[:, :, None] * image[:, None, :] / bend
+    )
+    updated: Array = matrix + np.where((along > 1e-8 * bend) & (bend > 0.0), bfgs, least)
+    return updated
+
+
+def scaled(matrix: Array, moved: Array, changed: Array) -> Array:
+    """A multiple of one that fits a first step (Nocedal & Wright 2006, section 6.1)."""
+    along = dot(moved, changed)
+    fits = dot(changed, changed) / np.where(along > 0.0, along, 1.0)
+    unit: Array = np.eye(matrix.shape[1]) * fits[:, None, None]
+    return np.where((along > 0.0)[:, None, None], unit, matrix)

@@ -24,8 +24,8 @@ from torch import Tensor
 from neada.inner import NoProgress
 from neada.sets import Set
 from neada.solve.derivatives import Derivatives
-from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times
-from neada.solve.model import Model, face_step
+from neada.solve.geometry import Array, Mask, Side, dot, norm, times
+from neada.solve.model import Model, definite_update, least_curvature, scaled
 from neada.steppers.base import Closure, Step
 from neada.steppers.direct import DirectStepper
 from neada.tensors import raise_non_finite
@@ -34,52 +34,46 @@ __all__ = ["Newton"]
 
 _SHORT = 0.1  # the bracket is short if it is at most this share of the promised decrease
 _ENOUGH = 0.05  # share of the promised decrease that a step has to reach
-_POOR, _GOOD = 0.25, 0.75  # shares below and above which the trust region changes
-_GROWTH = 4.0  # of the trust region, and of its decrease after a step that failed
-_CORRECTIONS = 20  # of y for one trial; each of them at least halves the gap
+_POOR, _GOOD = 0.25, 0.75  # shares below and above which a trust region changes
+_GROWTH = 4.0  # of a trust region, and of its decrease after a step that failed
+_MOST_RISES = 50  # evaluations of y at one x
 _INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
 _FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
 _PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
 _SHRINK_PROX = 0.1  # of the proximal weight, unless its centers converge at that rate
 _LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
-_AWAY = 1e2  # y is held by a proximal term if its maximum is this many times farther out
-_GONE = 30.0  # y goes far at first if it is this many times farther out
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
-_DIGIT = 0.1  # what a Hessian's worth of calls must gain
-_FAILURES = 4  # steps in a row that fail before an updated Hessian is computed again
-_DOUBT = 4  # steps in a row that fail before the Hessian is compared with differences
+_DIGIT = 0.1  # what the worth of a Hessian must gain
+_WORTH = 40  # the most calls that an exact Hessian is worth: many products at once are cheap
+_DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _CLEAR = 0.9  # a norm that falls by less may do so by rounding
 _ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
 
 
 class _Trial(NamedTuple):
-    """A step of every row and what it was expected and found to do.
+    """Where a step of x has led every row, and the maximization over y there.
 
     Attributes:
-        alone: The rows in which y moves alone.
-        promised: The decrease of the maximum over y, or with y alone the increase of f.
-        gap: The length of the bracket at the start of the step.
-        noise: The rounding error of f.
-        x, y, value: Where the step ends, and f there.
-        length_x, length_y: The lengths of the steps.
-        reached: The decrease or increase that was found.
-        accepted: The rows that keep the step.
+        alone: The rows in which only y moves.
+        x, y: The point.
+        value: f there, without a proximal term.
+        highest: An upper end of the maximum over y, with the proximal term.
+        gained: By how much f has grown, with the proximal term.
+        radius_y: The trust region of y at the end.
+        unfinished: The rows in which the bracket is still long.
         price: The evaluations of f.
     """
 
     alone: Mask
-    promised: Array
-    gap: Array
-    noise: Array
     x: Array
     y: Array
     value: Array
-    length_x: Array
-    length_y: Array
-    reached: Array
-    accepted: Mask
+    highest: Array
+    gained: Array
+    radius_y: Array
+    unfinished: Mask
     price: Array
 
 
@@ -228,19 +222,13 @@ class Newton(DirectStepper):
             "norm_then": zeros.copy(),  # the larger norm there
             "radius_x": 1.0 + norm(x),
             "radius_y": 1.0 + norm(y),
-            "trusted_x": 1.0 + norm(x),  # the radii at the last accepted step
-            "trusted_y": 1.0 + norm(y),
             "failures": zeros.copy(),  # steps in a row
-            "had_exact": zeros > 0.0,
-            "is_blurred": zeros > 0.0,  # the last step promised less than rounding hides
             "is_saddle": zeros > 0.0,  # of the maximum over y, to be left
             "infinite": zeros > 0.0,
-            "y_first": zeros > 0.0,  # y was too far from its maximum for a step of x
             "prox": zeros + self._first_prox,
             "center": y.copy(),
             "moved": zeros + math.inf,  # by the last center
             "start_y": 1.0 + norm(y),
-            "reach_y": 1.0 + norm(y),  # or where the first exact model has its maximum
         }
         self._state["norm_then"] = np.maximum(*self._norms())
 
@@ -262,86 +250,43 @@ class Newton(DirectStepper):
         """Try one step of every row; returns which of them were accepted."""
         moving, state = self._moving(), self._state
         self._refresh_hessian(moving)
-        trial = self._try(*self._propose(moving), moving)
-        accepted, alone = trial.accepted, trial.alone
-        if accepted.any():
-            self._accept(trial)
-        elif self._has_matrix and not (self.rowwise or state["is_exact"].any()):
-            x, y = self._f.point
-            slope_x, slope_y = self._f.gradients()
-            if np.isfinite(slope_x.sum() + slope_y.sum()):
-                self._learn(
-                    x - state["x"],
-                    y - state["y"],
-                    slope_x - state["slope_x"],
-                    slope_y - state["slope_y"],
-                )
-        ratio = trial.reached / trial.promised
-        # Steps that are short for another reason than that the model has no more to gain.
-        limited = state["y_first"] | (~alone & (trial.length_x >= 0.5 * state["radius_x"]))
-        for name, mine, step in (
-            ("radius_x", ~alone, trial.length_x),
-            ("radius_y", alone, trial.length_y),
-        ):
-            radius = state[name]
-            wider = accepted & (ratio >= _GOOD) & (step >= 0.5 * radius)
-            poor = accepted & (ratio < _POOR) & (trial.promised > trial.noise)
-            new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * step, radius))
-            new = np.where(accepted, new, np.where(step > 0.0, step, radius) / _GROWTH)
-            state[name] = np.where(moving & mine, new, radius)
-            trusted = f"trusted_{name[-1]}"
-            state[trusted] = np.where(accepted, state[name], state[trusted])
-        # Whether f is NaN or Inf a little farther: so it is until a step gets far again.
-        far = accepted & (trial.length_x > norm(state["x"]))
-        state["infinite"] = (state["infinite"] & ~far) | (moving & ~np.isfinite(trial.reached))
+        self._update_prox(moving)
+        model = self._model()
+        d, s, promised, gap = model.step(state["radius_x"])
+        base = self._with_prox(state["value"], state["y"])
+        noise = self._noise(base)
+        # Where the bracket is not short, y moves alone.
+        alone = ~model.is_concave | (gap > _SHORT * promised)
+        limit = np.where(alone, math.inf, base + 1.5 * gap - _ENOUGH * promised + noise)
+        goal = _SHORT * np.where(alone, 0.5, 1.0) * np.maximum(promised, gap) + noise
+        trial = self._try(model, alone, d, s, base, goal, limit, noise, moving)
+        promised = np.where(alone, trial.gained, promised)
+        is_blurred = promised <= noise  # f cannot tell any more
+        passed = np.where(alone, trial.gained > -noise, trial.highest <= limit)
+        accepted = self._accept(trial, moving & passed, is_blurred)
+        self._resize(trial, accepted, moving, norm(d), promised, base + gap - trial.highest, noise)
         failed = moving & ~accepted
-        state["y_first"] = failed & ~alone & (trial.gap > _SHORT * trial.promised)
         more = np.where(alone & accepted, state["failures"], 0.0)
         state["failures"] = np.where(failed, state["failures"] + 1.0, more)
         state["price"] = state["price"] + trial.price + accepted
-        state["is_blurred"] = trial.promised <= trial.noise
-        self._look(moving, trial, limited)
+        state["price"] = np.where(moving & trial.unfinished, math.inf, state["price"])
+        limited = ~alone & (norm(d) >= 0.5 * state["radius_x"])
+        self._look(moving, accepted, model.is_concave, is_blurred & ~limited, trial)
         return accepted
 
-    def _propose(self, moving: Mask) -> tuple[Any, Mask, Array, Array, Array, Array]:
-        """The model, where y moves alone, both steps, what they promise, and the bracket."""
+    def _model(self) -> Any:
         state, n = self._state, self._x.size
         f_xx, f_yx = state["hessian"][:, :n, :n], state["hessian"][:, n:, :n]
-        minus_f_yy = -state["hessian"][:, n:, n:]
-        self._update_prox(moving, minus_f_yy)
-        identity = np.eye(self._y.size)
-        concavity = minus_f_yy + state["prox"][:, None, None] * identity
-        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
-        size = np.linalg.norm(concavity, axis=(1, 2))
-        least = least_curvature(concavity, 1e-14 * size)
-        if (state["is_exact"] & (least > 0.0)).any():
-            safe = np.where((least > 0.0)[:, None, None], concavity, identity)
-            far = np.where(
-                state["is_exact"] & (least > 0.0) & (state["reach_y"] == state["start_y"]),
-                norm(solve(safe, b)),
-                0.0,
-            )
-            state["reach_y"] = np.maximum(state["reach_y"], far)
-        face = self._y.face(state["y"] + b / np.maximum(size, 1e-300)[:, None])
-        concave = (least if self._y.home is None else face.curvature(concavity)) > 0.0
-        # In other faces f may curve upwards; the model needs a definite matrix in all of them.
-        lift = np.where(least > 0.0, 0.0, 1e-3 * size - least)
-        definite = np.where(
-            concave[:, None, None], concavity + lift[:, None, None] * identity, identity
+        concavity = self._held(-state["hessian"][:, n:, n:])
+        players = (self._x, self._y, state["x"], state["y"])
+        return Model(
+            *players,
+            state["slope_x"],
+            self._pulled(state["slope_y"], state["y"]),
+            f_xx,
+            f_yx,
+            concavity,
         )
-        model = Model(
-            self._x, self._y, state["x"], state["y"], state["slope_x"], b, f_xx, f_yx, definite
-        )
-        d, s, promised, gap = model.step(state["radius_x"])
-        alone = ~concave | state["y_first"] | (promised <= _SHORT * gap)
-        if alone.any():
-            up = face_step(self._y, state["y"], -b, concavity, state["radius_y"])
-            up = self._y.project(state["y"] + up) - state["y"]
-            gain = dot(b, up) - 0.5 * dot(up, times(concavity, up))
-            d, s = np.where(alone[:, None], 0.0, d), np.where(alone[:, None], up, s)
-            promised = np.where(alone, gain, promised)
-        self._concave = concave
-        return model, alone, d, s, promised, gap
 
     def _try(
         self,
@@ -349,76 +294,142 @@ class Newton(DirectStepper):
         alone: Mask,
         d: Array,
         s: Array,
-        promised: Array,
-        gap: Array,
+        base: Array,
+        goal: Array,
+        limit: Array,
+        noise: Array,
         moving: Mask,
     ) -> _Trial:
-        """Evaluate f after a step, and correct y until the bracket there is short."""
-        state = self._state
-        base = self._with_prox(state["value"], state["y"])
-        x, y = self._x.nearest(state["x"] + d), self._y.nearest(state["y"] + s)
-        noise = self._noise(base)
-        highest = base + 1.5 * gap - _ENOUGH * promised + noise
-        pending, accepted = moving.copy(), np.zeros_like(moving)
-        last, reached = np.full(len(x), math.inf), np.zeros(len(x))
-        price = np.zeros(len(x))
-        last_y, last_slope, was_finite = y, np.zeros_like(y), np.zeros_like(moving)
-        for k in range(_CORRECTIONS):
+        """Take a step of x and maximize over y there.
+
+        A row is done when its bracket is as short as the goal, when the lower end of it is above
+        the limit, or when y cannot gain any more.
+        """
+        state, radius = self._state, self._state["radius_y"]
+        x = np.where(alone[:, None], state["x"], self._x.nearest(state["x"] + d))
+        y, slope, value, now = (
+            state["y"],
+            model.b,
+            np.where(alone, base, -math.inf),
+            goal + math.inf,
+        )
+        ahead, expected = s, goal
+        if alone.any():
+            rise, expected, _ = model.rise(slope, y, radius)
+            ahead = np.where(alone[:, None], rise, s)
+        ahead = self._y.nearest(y + ahead)
+        pending, price, known_y = moving.copy(), np.zeros(len(x)), state["known_y"].copy()
+        learns = self._has_matrix & ~state["is_exact"]
+        for k in range(_MOST_RISES):
             price = price + pending
-            value, slope = self._f.at(x, y)
-            self._renew(model, x, y)
-            lower = self._with_prox(value, y)
-            slope = slope - state["prox"][:, None] * (y - state["center"])
-            finite = np.isfinite(lower + slope.sum(1))
-            slope = np.where(finite[:, None], slope, 0.0)
-            if self._has_matrix:
-                usable = pending & finite & was_finite
-                self._learn_y(model, usable, y - last_y, slope - last_slope)
-            last_y, last_slope, was_finite = y, slope, finite
-            more, now = model.answer(slope, y)
-            short = now <= _SHORT * np.maximum(promised, gap) + noise
-            rises = lower >= base + _ENOUGH * promised - noise
-            passes = np.where(alone, rises, short & (lower + now <= highest)) & finite
-            change = np.where(alone, lower - base, base + gap - lower - now)
-            reached = np.where(pending, change, reached)
-            accepted |= pending & passes
+            found, new_slope = self._f.at(x, ahead)
+            found, new_slope = self._with_prox(found, ahead), self._pulled(new_slope, ahead)
+            finite = np.isfinite(found + new_slope.sum(1))
+            first = pending & (value == -math.inf)
+            gained = np.where(first, 0.0, found - value)
+            better = pending & finite & (first | (gained >= _ENOUGH * expected - noise))
+            usable = pending & finite & ~first & learns
+            if usable.any():
+                model.learn(usable, ahead - y, new_slope - slope, ~known_y)
+                known_y |= usable
+            length = norm(ahead - y)
+            wider = better & ~first & (gained >= _GOOD * expected) & (length >= 0.5 * radius)
+            narrower = pending & ~first & ~better
+            radius = np.where(wider, _GROWTH * radius, np.where(narrower, length / _GROWTH, radius))
+            y = np.where(better[:, None], ahead, y)
+            slope = np.where(better[:, None], new_slope, slope)
+            value = np.where(better, found, value)
             # f or its gradient may be infinite on the border of a set: try once a little inside.
-            inside = (pending & ~finite & (k == 0))[:, None]
-            hopeless = ~inside[:, 0] & (
-                ~finite | alone | (lower > highest) | short | (now > 0.5 * last)
-            )
-            pending &= ~passes & ~hopeless
+            inside = first & ~finite & (k == 0)
+            model.move(x, ahead)
+            rise, expected, now = model.rise(slope, y, radius)
+            tiny = radius <= self._eps * (1.0 + norm(y))
+            gone = norm(y) > _FAR * state["start_y"]
+            over = (now <= goal) | (value > limit) | tiny | gone | (first & ~finite & ~inside)
+            pending &= ~(over & ~inside)
             if not pending.any():
                 break
             self.counters.inner_steps += 1
-            last = np.where(pending & finite, now, last)
-            x = np.where(inside, self._x.nearest(state["x"] + _INSIDE * (x - state["x"])), x)
-            nearer = np.where(inside, state["y"] + _INSIDE * (y - state["y"]), y + more)
-            y = np.where(pending[:, None], self._y.nearest(nearer), y)
-        lengths = norm(d), norm(s)
-        return _Trial(alone, promised, gap, noise, x, y, value, *lengths, reached, accepted, price)
+            ahead = np.where(pending[:, None], self._y.nearest(y + rise), y)
+            if inside.any():
+                back = inside[:, None]
+                x = np.where(back, self._x.nearest(state["x"] + _INSIDE * (x - state["x"])), x)
+                ahead = np.where(back, self._y.nearest(state["y"] + _INSIDE * s), ahead)
+        if not np.array_equal(ahead, y):
+            self._f.at(x, y)
+        self._keep_concavity(model, learns)
+        state["known_y"] = known_y
+        apart = y - state["center"]
+        raw = value + 0.5 * state["prox"] * dot(apart, apart)
+        return _Trial(alone, x, y, raw, value + now, value - base, radius, pending, price)
 
-    def _renew(self, model: Any, x: Array, y: Array) -> None:
-        """The model of a step serves for the corrections of y, too."""
-
-    def _learn_y(self, model: Any, rows: Mask, moved: Array, changed: Array) -> None:
-        """Update the Hessian in y by a correction, on which x stays."""
+    def _keep_concavity(self, model: Any, rows: Mask) -> None:
         state, n = self._state, self._x.size
-        rows = rows & ~state["is_exact"] & (dot(moved, changed) < 0.0)
-        if not rows.any():
-            return
-        concavity = np.where(
-            (rows & ~state["known_y"])[:, None, None],
-            scaled(model.concavity, moved, -changed),
-            model.concavity,
+        if rows.any():
+            learned = state["prox"][:, None, None] * np.eye(self._y.size) - model.concavity
+            block = state["hessian"][:, n:, n:]
+            state["hessian"] = state["hessian"].copy()
+            state["hessian"][:, n:, n:] = np.where(rows[:, None, None], learned, block)
+
+    def _accept(self, trial: _Trial, passed: Mask, is_blurred: Mask) -> Mask:
+        """Move the rows whose step has passed and learn from all steps; returns who moved."""
+        state, moving = self._state, self._moving()
+        unknown = moving & ~state["is_exact"] & self._has_matrix
+        if not (passed | unknown).any():
+            return passed
+        slope_x, slope_y = self._f.gradients()
+        finite = np.isfinite(trial.value + slope_x.sum(1) + slope_y.sum(1))
+        # Where f cannot tell any more, a step has to lower the norm of who moves.
+        old_x, old_y = self._norms()
+        new_x = self._x.mapping_norm(trial.x, slope_x)
+        new_y = self._y.mapping_norm(trial.y, -slope_y)
+        lower = np.where(
+            trial.alone,
+            new_y < _CLEAR * old_y,
+            np.maximum(new_x, new_y) < _CLEAR * np.maximum(old_x, old_y),
         )
-        new = definite_update(concavity, moved, -changed)
-        state["known_y"] |= rows
-        model.concavity = np.where(rows[:, None, None], new, model.concavity)
-        model.length = 1.0 / np.linalg.norm(model.concavity, axis=(1, 2))
-        held = state["prox"][:, None, None] * np.eye(self._y.size)
-        block = state["hessian"][:, n:, n:]
-        state["hessian"][:, n:, n:] = np.where(rows[:, None, None], held - model.concavity, block)
+        accepted: Mask = passed & finite & (~is_blurred | lower)
+        rows = (finite & (accepted | unknown))[:, None]
+        changes = (
+            (trial.x, state["x"]),
+            (trial.y, state["y"]),
+            (slope_x, state["slope_x"]),
+            (slope_y, state["slope_y"]),
+        )
+        learned = [np.where(rows, new - old, 0.0) for new, old in changes]
+        state["is_exact"] &= ~accepted
+        state["is_saddle"] &= ~accepted
+        names = ("x", "y", "slope_x", "slope_y")
+        for name, (new, old) in zip(names, changes, strict=True):
+            state[name] = np.where(accepted[:, None], new, old)
+        state["value"] = np.where(accepted, trial.value, state["value"])
+        if self._has_matrix:
+            self._learn(*learned)
+        return accepted
+
+    def _resize(
+        self,
+        trial: _Trial,
+        accepted: Mask,
+        moving: Mask,
+        length: Array,
+        promised: Array,
+        reached: Array,
+        noise: Array,
+    ) -> None:
+        """Change the trust regions."""
+        state, failed = self._state, moving & ~accepted
+        radius = state["radius_x"]
+        wider = accepted & (reached >= _GOOD * promised) & (length >= 0.5 * radius)
+        poor = accepted & (reached < _POOR * promised) & (promised > noise)
+        new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * length, radius))
+        new = np.where(failed, np.where(length > 0.0, length, radius) / _GROWTH, new)
+        state["radius_x"] = np.where(moving & ~trial.alone, new, radius)
+        keep = accepted | (moving & trial.alone)
+        state["radius_y"] = np.where(keep, trial.radius_y, state["radius_y"])
+        # Whether f is NaN or Inf a little farther: so it is until a step gets far again.
+        far = accepted & ~trial.alone & (length > norm(state["x"]))
+        state["infinite"] = (state["infinite"] & ~far) | (moving & ~np.isfinite(trial.value))
 
     def _learn(self, moved_x: Array, moved_y: Array, changed_x: Array, changed_y: Array) -> None:
         """Update the Hessians by a step of both players; a row that has not moved keeps its own."""
@@ -472,51 +483,19 @@ class Newton(DirectStepper):
             return np.zeros_like(f_yx)
         return steps
 
-    def _accept(self, trial: _Trial) -> None:
-        """Move the rows whose step was accepted, and update their Hessians."""
-        state, accepted = self._state, trial.accepted
-        slope_x, slope_y = self._f.gradients()
-        # Where f cannot tell any more, a step has to lower the norm of who moves.
-        blurred = accepted & (trial.promised <= trial.noise)
-        old_x, old_y = self._norms()
-        new_x = self._x.mapping_norm(trial.x, slope_x)
-        new_y = self._y.mapping_norm(trial.y, -slope_y)
-        lower = np.where(
-            trial.alone,
-            new_y < _CLEAR * old_y,
-            np.maximum(new_x, new_y) < _CLEAR * np.maximum(old_x, old_y),
-        )
-        accepted &= np.isfinite(new_x + new_y) & (~blurred | lower)
-        keep = accepted[:, None]
-        moved = np.concatenate([trial.x - state["x"], trial.y - state["y"]], 1)
-        changed = np.concatenate([slope_x - state["slope_x"], slope_y - state["slope_y"]], 1)
-        moved, changed = np.where(keep, moved, 0.0), np.where(keep, changed, 0.0)
-        n = self._x.size
-        learn = (moved[:, :n], moved[:, n:], changed[:, :n], changed[:, n:])
-        state["is_exact"] &= ~accepted
-        state["is_saddle"] &= ~accepted
-        for name, new in (
-            ("x", trial.x),
-            ("y", trial.y),
-            ("slope_x", slope_x),
-            ("slope_y", slope_y),
-        ):
-            state[name] = np.where(keep, new, state[name])
-        state["value"] = np.where(accepted, trial.value, state["value"])
-        if self._has_matrix:
-            self._learn(*learn)
-
-    def _look(self, moving: Mask, trial: _Trial, limited: Mask) -> None:
+    def _look(
+        self, moving: Mask, accepted: Mask, is_concave: Mask, is_blurred: Mask, trial: _Trial
+    ) -> None:
         """Find the rows that get no further, and say why."""
         state = self._state
         norm_y = norm(state["y"])
-        upwards = moving & ~self._concave
-        at_rest = state["is_exact"] & ~limited & (trial.promised <= trial.noise)
-        up = upwards & ((norm_y > _UPWARDS * state["start_y"]) | (at_rest & ~trial.accepted))
+        upwards = moving & ~is_concave
+        at_rest = state["is_exact"] & is_blurred & ~accepted
+        up = upwards & ((norm_y > _UPWARDS * state["start_y"]) | at_rest)
         self._give_up(up, "f curves upwards in y", "curves up")
         far = moving & (norm_y > _FAR * state["start_y"])
         self._give_up(far, "y runs away", "runs away")
-        blurred = moving & ~trial.accepted & at_rest
+        blurred = moving & at_rest
         # The problem with this center is solved as far as rounding allows: take the next one.
         due = blurred & (state["prox"] > _LEAST_PROX) & (state["y"] != state["center"]).any(1)
         state["center"] = np.where(due[:, None], state["y"], state["center"])
@@ -526,19 +505,16 @@ class Newton(DirectStepper):
         shrunk = blurred & (state["radius_x"] <= 100.0 * self._eps * (1.0 + norm(state["x"])))
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
-        away = trial.alone & self._concave & (norm_y > _AWAY * state["reach_y"])
-        hold = moving & (stuck | away) & (state["prox"] == 0.0)
-        # Only an exact Hessian tells that from a wrong model.
-        state["price"] = np.where(hold & ~state["is_exact"], math.inf, state["price"])
-        stuck &= ~hold | state["is_exact"]
-        hold &= state["is_exact"]
+        endless = trial.alone & trial.unfinished & is_concave & state["is_exact"]
+        hold = moving & (stuck | endless) & (state["prox"] == 0.0)
+        stuck &= ~hold
         if hold.any():
             self._hold(hold)
-        infinite = state["infinite"] & (shrunk | (stuck & ~hold))
+        infinite = state["infinite"] & (shrunk | stuck)
         self._give_up(infinite, "f is not finite where a step leads", "not finite")
         self._give_up(shrunk, "no step lowers the maximum over y", "stalled")
         self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
-        self._give_up(stuck & ~hold, "no step lowers the maximum over y", "stalled")
+        self._give_up(stuck, "no step lowers the maximum over y", "stalled")
 
     def _give_up(
         self,
@@ -566,7 +542,7 @@ class Newton(DirectStepper):
         state["is_saddle"] |= rows
         state["is_exact"] &= ~rows
         state["price"] = np.where(rows, math.inf, state["price"])
-        state["trusted_x"] = np.where(rows, 1.0 + norm(state["x"]), state["trusted_x"])
+        state["radius_x"] = np.where(rows, 1.0 + norm(state["x"]), state["radius_x"])
         state["failures"] = np.where(rows, 0.0, state["failures"])
         return rows
 
@@ -577,6 +553,14 @@ class Newton(DirectStepper):
         total: Array = value - 0.5 * self._state["prox"] * dot(apart, apart)
         return total
 
+    def _pulled(self, slope_y: Array, y: Array) -> Array:
+        pulled: Array = slope_y - self._state["prox"][:, None] * (y - self._state["center"])
+        return pulled
+
+    def _held(self, minus_f_yy: Array) -> Array:
+        held: Array = minus_f_yy + self._state["prox"][:, None, None] * np.eye(self._y.size)
+        return held
+
     def _hold(self, rows: Mask) -> None:
         """Begin with a proximal term in these rows."""
         state = self._state
@@ -586,9 +570,10 @@ class Newton(DirectStepper):
         state["radius_x"] = np.where(rows, 1.0 + norm(state["x"]), state["radius_x"])
         state["failures"] = np.where(rows, 0.0, state["failures"])
 
-    def _update_prox(self, moving: Mask, minus_f_yy: Array) -> None:
+    def _update_prox(self, moving: Mask) -> None:
         """Hold y where f is concave in it, but not strongly; move the centers that are due."""
-        state = self._state
+        state, n = self._state, self._x.size
+        minus_f_yy = -state["hessian"][:, n:, n:]
         held = state["prox"] > 0.0
         size = np.linalg.norm(state["hessian"], axis=(1, 2))
         if not held.all():
@@ -638,72 +623,31 @@ class Newton(DirectStepper):
         return errors
 
     def _refresh_hessian(self, moving: Mask) -> None:
-        """Compute the Hessians again where updates have gained too little for the same price."""
+        """Compute the Hessians again where updates have gained too little for their price."""
         state = self._state
         price = 4 * (self._x.size + self._y.size)
         now = np.maximum(*self._norms())
-        slow = (state["price"] >= price) & (now > _DIGIT * state["norm_then"])
-        # If y goes far, f may be flat in y.
-        slow |= ~state["had_exact"] & (norm(state["y"]) > _GONE * state["start_y"])
-        first = state["price"] == math.inf
-        if not self._is_checked and (state["failures"] >= _DOUBT).any():
+        due = state["price"] >= min(price, _WORTH)
+        gains = due & (now <= _DIGIT * state["norm_then"])
+        failing = state["failures"] >= _DOUBT
+        stale = moving & ~state["is_exact"] & ((due & ~gains) | failing)
+        state["price"] = np.where(gains, 0.0, state["price"])
+        state["norm_then"] = np.where(gains, now, state["norm_then"])
+        if not self._is_checked and failing.any():
             self._is_checked = True
             self._f.doubt(state["hessian"])
-            state["is_exact"] &= self._f.are_second
-        stale = moving & ~state["is_exact"] & (first | slow | (state["failures"] >= _FAILURES))
+            stale |= moving & (not self._f.are_second)
         limit = self.counters.max_calls
-        affordable = limit is None or self.counters.total_calls + price + 2 <= limit
-        if stale.any() and affordable:
-            hessian = self._f.hessian(state["x"], state["y"])
-            known = stale & np.isfinite(hessian).all((1, 2))
-            state["hessian"] = np.where(known[:, None, None], hessian, state["hessian"])
-            state["is_exact"] |= stale
-            state["known_x"] |= stale
-            state["known_y"] |= stale
-            state["had_exact"] |= stale
-            # Failures were those of the model before, and where f cannot tell, of nobody.
-            for name in ("x", "y"):
-                trusted = np.maximum(
-                    state[f"trusted_{name}"],
-                    np.where(state["is_blurred"], 1.0 + norm(state[name]), 0.0),
-                )
-                state[f"radius_{name}"] = np.where(stale, trusted, state[f"radius_{name}"])
-            state["failures"] = np.where(stale, 0.0, state["failures"])
-            state["price"] = np.where(stale, 0.0, state["price"])
-            state["norm_then"] = np.where(stale, now, state["norm_then"])
-
-
-def least_curvature(matrix: Array, floor: Array) -> Array:
-    """By how much the least eigenvalues exceed a floor; infinite if all of them do."""
-    shifted = matrix - floor[:, None, None] * np.eye(matrix.shape[1])
-    try:
-        np.linalg.cholesky(shifted)
-    except np.linalg.LinAlgError:
-        least: Array = np.linalg.eigvalsh(shifted)[:, 0]
-        return least
-    return np.full(len(matrix), math.inf)
-
-
-def definite_update(matrix: Array, moved: Array, changed: Array) -> Array:
-    """Map the step so: by BFGS where that stays definite, else by the least change (Powell)."""
-    image = times(matrix, moved)
-    bend, along = dot(moved, image)[:, None, None], dot(moved, changed)[:, None, None]
-    size = np.maximum(dot(moved, moved), 1e-300)[:, None, None]
-    missed = changed - image
-    cross = missed[:, :, None] * moved[:, None, :]
-    inner = dot(missed, moved)[:, None, None] / size
-    least = (cross + cross.swapaxes(1, 2) - inner * moved[:, :, None] * moved[:, None, :]) / size
-    bfgs = (
-        changed[:, :, None] * changed[:, None, :] / along
-        - image[:, :, None] * image[:, None, :] / bend
-    )
-    updated: Array = matrix + np.where((along > 1e-8 * bend) & (bend > 0.0), bfgs, least)
-    return updated
-
-
-def scaled(matrix: Array, moved: Array, changed: Array) -> Array:
-    """A multiple of one that fits a first step (Nocedal & Wright 2006, section 6.1)."""
-    along = dot(moved, changed)
-    fits = dot(changed, changed) / np.where(along > 0.0, along, 1.0)
-    unit: Array = np.eye(matrix.shape[1]) * fits[:, None, None]
-    return np.where((along > 0.0)[:, None, None], unit, matrix)
+        if not stale.any() or (limit is not None and self.counters.total_calls + price + 2 > limit):
+            return
+        hessian = self._f.hessian(state["x"], state["y"])
+        known = stale & np.isfinite(hessian).all((1, 2))
+        state["hessian"] = np.where(known[:, None, None], hessian, state["hessian"])
+        for name in ("is_exact", "known_x", "known_y"):
+            state[name] |= stale
+        # The failures were those of the model before.
+        grown = state["radius_x"] * _GROWTH ** state["failures"]
+        state["radius_x"] = np.where(stale, grown, state["radius_x"])
+        state["radius_y"] = np.where(stale, 1.0 + norm(state["y"]), state["radius_y"])
+        for name, new in (("failures", 0.0), ("price", 0.0), ("norm_then", now)):
+            state[name] = np.where(stale, new, state[name])
