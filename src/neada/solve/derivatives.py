@@ -12,7 +12,7 @@ from neada.solve.geometry import Array, Side, dot, norm, times
 
 __all__ = ["Derivatives", "confirms", "hessian_of"]
 
-_FEW = 16  # products that are faster one by one than by the import and overhead of vmap
+_FEW = 64  # products that cost less one by one than the import of vmap, a third of a second
 _CHUNK = 128  # Hessian-vector products that are computed at once: a bound for the memory
 
 

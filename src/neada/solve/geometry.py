@@ -36,7 +36,7 @@ def solve(matrix: Array, vector: Array) -> Array:
 
 def dot(left: Array, right: Array) -> Array:
     """Inner products, row by row."""
-    products: Array = (left * right).sum(-1)
+    products: Array = np.einsum("...i,...i->...", left, right)
     return products
 
 
@@ -174,15 +174,15 @@ class Side:
         mapping = self.home.gradient_mapping(self.split(point), self.split(-safe))
         return norm(self.read(mapping))
 
-    def face(self, point: Array) -> Face:
-        """The face that holds the projection of a point."""
+    def face(self, point: Array, near: Array | None = None) -> Face:
+        """The face that holds the projection of a point, which may be known."""
         if self.home is None:
             return Face(np.ones(point.shape, dtype=bool))
         if self.is_box:
             lower, upper = self._bounds
             return Face((point > lower) & (point < upper))
         homes = self.home.sets if isinstance(self.home, Product) else [self.home]
-        here = self._project(point)
+        here = self._project(point) if near is None else near
         if len(homes) == 1:
             parts = [(homes[0], slice(0, self.size))]
         else:

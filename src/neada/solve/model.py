@@ -33,8 +33,8 @@ def face_step(side: Side, point: Array, gradient: Array, hessian: Array, radius:
         radius / np.maximum(norm(gradient), 1e-300),
     )
     target = point - length[:, None] * gradient
-    face = side.face(target)
-    to_face = side.project(target) - point
+    near = side.project(target)
+    face, to_face = side.face(target, near), near - point
     if face.derivative is None:
         across = np.where(face.free, 0.0, to_face)
         along = gradient + times(hessian, across)
@@ -120,17 +120,15 @@ class Model:
         self._examine(slope, at_y)
         step, gain = self.answer(slope, at_y)
         gap = np.where(self.is_concave, gain, math.inf)
-        limited = ~(self.is_concave & (norm(step) <= radius))
-        if limited.any():
+        # Where f is concave, a part of the best step rises, too.
+        step = np.minimum(1.0, radius / np.maximum(norm(step), 1e-300))[:, None] * step
+        upwards = ~self.is_concave
+        if upwards.any():
             near = face_step(self.y, at_y, -slope, self.concavity, radius)
             near = self.y.project(at_y + near) - at_y
-            gain = np.where(limited, dot(slope, near) - self._bend(near), gain)
-            step = np.where(limited[:, None], near, step)
+            step = np.where(upwards[:, None], near, step)
+        gain = dot(slope, step) - 0.5 * dot(step, times(self.concavity, step))
         return step, gain, gap
-
-    def _bend(self, step: Array) -> Array:
-        bend: Array = 0.5 * dot(step, times(self.concavity, step))
-        return bend
 
     def learn(self, rows: Mask, moved: Array, changed: Array, is_first: Mask) -> None:
         """Update C by a step of y alone and the change of the slope, where f curves downwards."""
@@ -160,7 +158,7 @@ class Model:
             residual = near - at_y - step
             if (norm(residual) <= 1e-13 * norm(near)).all():
                 break
-            system = self.y.face(target).system(self.definite, self.length)
+            system = self.y.face(target, near).system(self.definite, self.length)
             newton = solve(system, residual)
             before = gain
             # A projected gradient step, where the Newton step in the face gains nothing.

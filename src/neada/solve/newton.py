@@ -144,7 +144,7 @@ class Newton(DirectStepper):
         device = self._players["x"][0].device
         value, norm_x, norm_y = (
             torch.from_numpy(numbers.copy()).to(device)
-            for numbers in (state["value"], *self._norms())
+            for numbers in (state["value"], state["norm_x"], state["norm_y"])
         )
         prox = state["prox"].max()
         words = f"proximal weight {prox:g}" if prox else ""
@@ -177,18 +177,13 @@ class Newton(DirectStepper):
         moving: Mask = ~self._frozen.cpu().numpy()
         return moving
 
-    def _norms(self) -> tuple[Array, Array]:
-        """The norms of both gradient mappings, without a proximal term."""
-        state = self._state
-        return (
-            self._x.mapping_norm(state["x"], state["slope_x"]),
-            self._y.mapping_norm(state["y"], -state["slope_y"]),
-        )
-
     def _is_solved(self) -> Mask:
-        norm_x, norm_y = self._norms()
-        solved: Mask = np.maximum(norm_x, norm_y) <= self.tol
+        solved: Mask = self._larger_norm() <= self.tol
         return solved
+
+    def _larger_norm(self) -> Array:
+        larger: Array = np.maximum(self._state["norm_x"], self._state["norm_y"])
+        return larger
 
     def _is_over(self) -> Mask:
         """Which rows are solved, and not at a saddle that they can leave."""
@@ -230,7 +225,9 @@ class Newton(DirectStepper):
             "moved": zeros + math.inf,  # by the last center
             "start_y": 1.0 + norm(y),
         }
-        self._state["norm_then"] = np.maximum(*self._norms())
+        self._state["norm_x"] = self._x.mapping_norm(x, self._state["slope_x"])
+        self._state["norm_y"] = self._y.mapping_norm(y, -self._state["slope_y"])
+        self._state["norm_then"] = self._larger_norm()
 
     def _first_hessian(self, slope_x: Array, slope_y: Array) -> Array:
         """One by which a Newton step is a unit gradient step; the updates learn the rest."""
@@ -380,13 +377,12 @@ class Newton(DirectStepper):
         slope_x, slope_y = self._f.gradients()
         finite = np.isfinite(trial.value + slope_x.sum(1) + slope_y.sum(1))
         # Where f cannot tell any more, a step has to lower the norm of who moves.
-        old_x, old_y = self._norms()
         new_x = self._x.mapping_norm(trial.x, slope_x)
         new_y = self._y.mapping_norm(trial.y, -slope_y)
         lower = np.where(
             trial.alone,
-            new_y < _CLEAR * old_y,
-            np.maximum(new_x, new_y) < _CLEAR * np.maximum(old_x, old_y),
+            new_y < _CLEAR * state["norm_y"],
+            np.maximum(new_x, new_y) < _CLEAR * self._larger_norm(),
         )
         accepted: Mask = passed & finite & (~is_blurred | lower)
         rows = (finite & (accepted | unknown))[:, None]
@@ -402,7 +398,8 @@ class Newton(DirectStepper):
         names = ("x", "y", "slope_x", "slope_y")
         for name, (new, old) in zip(names, changes, strict=True):
             state[name] = np.where(accepted[:, None], new, old)
-        state["value"] = np.where(accepted, trial.value, state["value"])
+        for name, number in (("value", trial.value), ("norm_x", new_x), ("norm_y", new_y)):
+            state[name] = np.where(accepted, number, state[name])
         if self._has_matrix:
             self._learn(*learned)
         return accepted
@@ -576,20 +573,19 @@ class Newton(DirectStepper):
         minus_f_yy = -state["hessian"][:, n:, n:]
         held = state["prox"] > 0.0
         size = np.linalg.norm(state["hessian"], axis=(1, 2))
-        if not held.all():
+        known = moving & state["is_exact"] & ~held
+        if known.any():
             # In units of y in which f curves by one along every coordinate.
             curved = np.abs(np.diagonal(minus_f_yy, axis1=1, axis2=2))
             unit = 1.0 / np.sqrt(np.where(curved > 0.0, curved, 1.0))
             least = least_curvature(
                 unit[:, :, None] * minus_f_yy * unit[:, None, :], np.full(len(size), _FLAT)
             )
-            flat = least <= 0.0
+            flat = known & (least <= 0.0)
             if self._y.home is not None and flat.any():
                 point = state["y"] + state["slope_y"] / np.maximum(size, 1e-300)[:, None]
                 least = np.minimum(self._y.face(point).curvature(minus_f_yy), 0.0) / size
-            flat &= moving & ~held & (least >= -2.0 * _FLAT)
-            state["price"] = np.where(flat & ~state["is_exact"], math.inf, state["price"])
-            flat &= state["is_exact"]
+            flat &= least >= -2.0 * _FLAT
             if flat.any():
                 self._hold(flat)
         if held.any():
@@ -601,7 +597,7 @@ class Newton(DirectStepper):
         apart = state["y"] - state["center"]
         pull = state["prox"] * norm(apart)
         slope = state["prox"][:, None] * apart - state["slope_y"]
-        both = np.maximum(self._norms()[0], self._y.mapping_norm(state["y"], slope))
+        both = np.maximum(state["norm_x"], self._y.mapping_norm(state["y"], slope))
         solved = moving & (state["prox"] > 0.0) & (both <= 0.1 * np.maximum(pull, self.tol))
         state["center"] = np.where(solved[:, None], state["y"], state["center"])
         slow = solved & (norm(apart) > _SHRINK_PROX * state["moved"])
@@ -626,14 +622,14 @@ class Newton(DirectStepper):
         """Compute the Hessians again where updates have gained too little for their price."""
         state = self._state
         price = 4 * (self._x.size + self._y.size)
-        now = np.maximum(*self._norms())
+        now = self._larger_norm()
         due = state["price"] >= min(price, _WORTH)
         gains = due & (now <= _DIGIT * state["norm_then"])
         failing = state["failures"] >= _DOUBT
         stale = moving & ~state["is_exact"] & ((due & ~gains) | failing)
         state["price"] = np.where(gains, 0.0, state["price"])
         state["norm_then"] = np.where(gains, now, state["norm_then"])
-        if not self._is_checked and failing.any():
+        if not self._is_checked and (failing & state["is_exact"]).any():
             self._is_checked = True
             self._f.doubt(state["hessian"])
             stale |= moving & (not self._f.are_second)
