@@ -45,7 +45,7 @@ _LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would ta
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
 _DIGIT = 0.1  # what the worth of a Hessian must gain
-_WORTH = 40  # the most calls that an exact Hessian is worth: many products at once are cheap
+_WORTH = 10  # calls that an exact Hessian is worth at most: batched products take that long
 _DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _CLEAR = 0.9  # a norm that falls by less may do so by rounding
@@ -644,6 +644,5 @@ class Newton(DirectStepper):
         # The failures were those of the model before.
         grown = state["radius_x"] * _GROWTH ** state["failures"]
         state["radius_x"] = np.where(stale, grown, state["radius_x"])
-        state["radius_y"] = np.where(stale, 1.0 + norm(state["y"]), state["radius_y"])
         for name, new in (("failures", 0.0), ("price", 0.0), ("norm_then", now)):
             state[name] = np.where(stale, new, state[name])
