@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neada.solve.geometry import Array, Side, dot, norm, times
+from neada.solve.geometry import Array, Mask, Side, dot, norm, times
 
 __all__ = ["Derivatives", "confirms", "hessian_of"]
 
@@ -144,7 +144,7 @@ class Derivatives:
     def doubt(self, hessian: Array) -> None:
         """Compare a Hessian with differences; if it is wrong, use these from now on."""
         self.count("calls_hvp", 1)
-        self.are_second = confirms(self.evaluate, (self.x, self.y), hessian)
+        self.are_second = bool(confirms(self.evaluate, (self.x, self.y), hessian).all())
 
     def _differences(self, x: Array, y: Array) -> Array:
         """Hessians by differences of gradients."""
@@ -163,8 +163,8 @@ class Derivatives:
         return 0.5 * (hessian + hessian.swapaxes(1, 2))
 
 
-def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Array) -> bool:
-    """Whether differences of gradients agree with a Hessian along a random direction.
+def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Array) -> Mask:
+    """In which rows differences of gradients agree with a Hessian along a random direction.
 
     Backward passes that can be differentiated only once may yield a Hessian without their part.
 
@@ -196,7 +196,8 @@ def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Arr
     # Rounding may cost half of the digits, and truncation as many.
     noise = 1e3 * root**2 * (norm(before) + norm(step) / root)
     missed = norm(after - before - product)
-    return bool((missed <= 0.1 * norm(product) + noise)[np.isfinite(missed)].all())
+    agrees: Mask = ~(missed > 0.1 * norm(product) + noise)
+    return agrees
 
 
 def hessian_of(value: Tensor, leaves: list[Tensor], num_rows: int) -> Array:

@@ -1,7 +1,7 @@
 """The default method of `minimax` for many coordinates: the same steps from products alone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ __all__ = ["KrylovModel", "NewtonKrylov"]
 _MOST_PRODUCTS = 500  # for one linear system; a worse conditioning needs preconditioning
 _INNER, _OUTER = 1e-4, 1e-2  # relative residuals of the systems of y and of x
 _MOST_FACES = 20  # for one step of y
+_LEVEL = 1e-9  # a smaller curvature of y needs a proximal term
 _FLAT = 1e-12  # a curvature along a direction, relative to the product's length, that may be zero
 
 Product = Callable[[Array, Array], tuple[Array, Array]]
@@ -24,10 +25,12 @@ class KrylovModel:
     """The quadratic model of f at a point; see `Model`. Bounds that are active stay so.
 
     Attributes:
-        product: The Hessian of f times steps of x and of y.
-        free_y: The coordinates of y that can move.
+        product_at: The product of the Hessian of f at a point with steps of x and of y.
         prox: The proximal weight of y.
-        upwards: A direction of y along which f does not curve downwards, if one was met.
+        best: The best step of y, and its gain.
+        free_y: The coordinates of y that can move.
+        upwards: A direction of y along which f does not curve downwards, and its curvature, if one
+            was met.
     """
 
     x: Side
@@ -36,10 +39,35 @@ class KrylovModel:
     at_y: Array
     a: Array
     b: Array
-    product: Product
-    free_y: Mask
+    product_at: Callable[[Array, Array], Product]
     prox: Array
-    upwards: list[tuple[Array, Array]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.move(self.at_x, self.at_y)
+        self.best = self.answer(self.b, self.at_y)
+
+    def move(self, x: Array, y: Array) -> None:
+        """Take the Hessian at another point."""
+        self.product = self.product_at(x, y)
+        self.free_y = np.ones(y.shape, dtype=bool)
+        self.upwards: tuple[Array, Array] | None = None
+
+    @property
+    def is_concave(self) -> Mask:
+        """Whether f curves downwards in y, as far as was seen."""
+        return np.array([self.upwards is None])
+
+    def rise(self, slope: Array, at_y: Array, radius: Array) -> tuple[Array, Array, Array]:
+        """A step of y from a point where f has this slope; see `Model.rise`."""
+        step, gain = self.answer(slope, at_y)
+        gap = gain
+        if self.upwards is not None:
+            direction, gap = self.upwards[0], np.full(1, np.inf)
+            up = np.where(dot(slope, direction) < 0.0, -1.0, 1.0) * radius
+            step = self.y.project(at_y + up[:, None] * direction) - at_y
+        step = np.minimum(1.0, radius / np.maximum(norm(step), 1e-300))[:, None] * step
+        gain = dot(slope, step) - 0.5 * dot(step, self._concavity(step))
+        return step, gain, gap
 
     def answer(self, slope: Array, at_y: Array) -> tuple[Array, Array]:
         """The best step of y from a point where f has this slope, and its gain by the model."""
@@ -66,7 +94,7 @@ class KrylovModel:
 
     def step(self, radius: Array) -> tuple[Array, Array, Array, Array]:
         """Steps of both players, the decrease that they promise, and what y gains without x."""
-        s, gap = self.answer(self.b, self.at_y)
+        s, gap = self.best
         slope = self.a + self.product(np.zeros_like(self.a), s)[0]
         target = self.at_x - np.minimum(radius / norm(slope), 1.0)[:, None] * slope
         free = self.x.face(target).free
@@ -93,7 +121,7 @@ class KrylovModel:
             *(slope, np.full(1, np.inf), _INNER),
         )
         if upwards is not None:
-            self.upwards.append(upwards)
+            self.upwards = upwards
         return solution
 
     def _concavity(self, s: Array) -> Array:
@@ -162,30 +190,19 @@ class NewtonKrylov(Newton):
 
     _has_matrix: ClassVar[bool] = False
 
-    def _propose(self, moving: Mask) -> tuple[Any, Mask, Array, Array, Array, Array]:
+    def _model(self) -> Any:
         state = self._state
+        b = self._pulled(state["slope_y"], state["y"])
+        players = (self._x, self._y, state["x"], state["y"])
+        model = KrylovModel(*players, state["slope_x"], b, self._f.product, state["prox"])
+        is_flat = model.upwards is not None and abs(model.upwards[1][0]) <= _LEVEL
+        if is_flat and state["prox"][0] == 0.0:
+            self._hold(np.ones(1, dtype=bool))
+            return self._model()
+        return model
+
+    def _update_prox(self, moving: Mask) -> None:
         self._move_centers(moving, np.zeros(1))
-        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
-        product = self._f.product(state["x"], state["y"])
-        model = KrylovModel(
-            *(self._x, self._y, state["x"], state["y"], state["slope_x"], b, product),
-            *(np.ones(b.shape, dtype=bool), state["prox"]),
-        )
-        d, s, promised, gap = model.step(state["radius_x"])
-        self._concave = np.array([not model.upwards])
-        alone = ~self._concave | state["y_first"] | (promised <= 0.1 * gap)
-        if model.upwards:
-            direction, curvature = model.upwards[0]
-            if (state["prox"] == 0.0).all() and (np.abs(curvature) <= 1e-9).all():
-                self._hold(moving)
-                return self._propose(moving)
-            up = np.where(dot(b, direction) < 0.0, -1.0, 1.0) * state["radius_y"]
-            s, d = self._y.project(state["y"] + up[:, None] * direction) - state["y"], 0.0 * d
-            promised = dot(b, s) - 0.5 * curvature * dot(s, s)
-        elif alone.any():
-            s, d = model.answer(b, state["y"])[0], 0.0 * d
-            promised = gap
-        return model, alone, d, s, promised, gap
 
     def _refresh_hessian(self, moving: Mask) -> None:
         """Products are always exact, unless f has no second derivatives."""
@@ -193,7 +210,3 @@ class NewtonKrylov(Newton):
         if not self._is_checked and self._state["failures"][0] >= 4.0:
             self._is_checked = True
             self._f.are_second = False
-
-    def _renew(self, model: KrylovModel, x: Array, y: Array) -> None:
-        """Products are those at the last evaluation; those of before are not valid any more."""
-        model.product = self._f.product(x, y)

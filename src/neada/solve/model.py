@@ -10,6 +10,7 @@ from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times, tru
 __all__ = ["Model", "definite_update", "least_curvature", "scaled"]
 
 _MOST_FACES = 30  # steps from face to face for one point; a face is met rarely more than once
+_EPS = np.finfo(np.float64).eps
 _ENOUGH = 0.1  # share of the decrease so far that a further face must add to be worth another one
 
 
@@ -151,6 +152,7 @@ class Model:
             return step, 0.5 * dot(slope, step)
         step = np.zeros_like(slope) if start is None else start
         gain = self._gain(slope, step)
+        rounding = _EPS * dot(np.abs(slope), np.abs(at_y))
         for _ in range(_MOST_FACES):
             gradient = times(self.definite, step) - slope
             target = at_y + step - self.length[:, None] * gradient
@@ -164,7 +166,7 @@ class Model:
             # A projected gradient step, where the Newton step in the face gains nothing.
             for new in (self.y.project(at_y + step + newton) - at_y, near - at_y):
                 new_gain = self._gain(slope, new)
-                better = new_gain > gain
+                better = new_gain > gain - rounding
                 step = np.where(better[:, None], new, step)
                 gain = np.where(better, new_gain, gain)
                 if better.all():
@@ -206,13 +208,14 @@ class Model:
         d = np.zeros_like(self.a)
         start, s = self.value(d)
         value, local, active = start, radius, radius > 0.0
+        rounding = _EPS * dot(np.abs(self.a), np.abs(self.at_x))
         for _ in range(_MOST_FACES):
             gradient = self.a + times(self.f_xx, d) + times(self.f_yx.swapaxes(-1, -2), s)
             move = face_step(self.x, self.at_x + d, gradient, self.curvature(d, s), local)
             new = self.x.project(self.at_x + d + move) - self.at_x
             new = new * np.minimum(1.0, radius / np.maximum(norm(new), 1e-300))[:, None]
             new_value, new_s = self.value(new, s)
-            better = active & (new_value < value)
+            better = active & (new_value < value + rounding)
             local = np.where(better, local, 0.25 * np.minimum(local, norm(new - d)))
             gain = np.where(better, value - new_value, 0.0)
             d = np.where(better[:, None], new, d)

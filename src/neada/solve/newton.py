@@ -36,12 +36,14 @@ _SHORT = 0.1  # the bracket is short if it is at most this share of the promised
 _ENOUGH = 0.05  # share of the promised decrease that a step has to reach
 _POOR, _GOOD = 0.25, 0.75  # shares below and above which a trust region changes
 _GROWTH = 4.0  # of a trust region, and of its decrease after a step that failed
-_MOST_RISES = 50  # evaluations of y at one x
+_MOST_RISES = 50  # evaluations of y at one trial of x
+_MOST_ALONE = 3  # evaluations of y between two models
 _INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
 _FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
 _PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
 _SHRINK_PROX = 0.1  # of the proximal weight, unless its centers converge at that rate
 _LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
+_AWAY = 1e2  # if y goes this many times farther out than at the start, the Hessian is computed
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
 _DIGIT = 0.1  # what the worth of a Hessian must gain
@@ -63,6 +65,7 @@ class _Trial(NamedTuple):
         gained: By how much f has grown, with the proximal term.
         radius_y: The trust region of y at the end.
         unfinished: The rows in which the bracket is still long.
+        lost: Those of them in which y has gone far by an approximate Hessian.
         price: The evaluations of f.
     """
 
@@ -74,6 +77,7 @@ class _Trial(NamedTuple):
     gained: Array
     radius_y: Array
     unfinished: Mask
+    lost: Mask
     price: Array
 
 
@@ -252,21 +256,27 @@ class Newton(DirectStepper):
         d, s, promised, gap = model.step(state["radius_x"])
         base = self._with_prox(state["value"], state["y"])
         noise = self._noise(base)
-        # Where the bracket is not short, y moves alone.
-        alone = ~model.is_concave | (gap > _SHORT * promised)
+        # Where the bracket is not short, y moves alone; if f cannot tell, who has the larger norm.
+        is_long = np.where(
+            np.maximum(promised, gap) <= noise,
+            state["norm_y"] > state["norm_x"],
+            gap > _SHORT * promised,
+        )
+        alone = ~model.is_concave | is_long
         limit = np.where(alone, math.inf, base + 1.5 * gap - _ENOUGH * promised + noise)
         goal = _SHORT * np.where(alone, 0.5, 1.0) * np.maximum(promised, gap) + noise
         trial = self._try(model, alone, d, s, base, goal, limit, noise, moving)
         promised = np.where(alone, trial.gained, promised)
         is_blurred = promised <= noise  # f cannot tell any more
         passed = np.where(alone, trial.gained > -noise, trial.highest <= limit)
-        accepted = self._accept(trial, moving & passed, is_blurred)
+        accepted = self._accept(trial, moving & passed & ~trial.lost, is_blurred)
         self._resize(trial, accepted, moving, norm(d), promised, base + gap - trial.highest, noise)
         failed = moving & ~accepted
         more = np.where(alone & accepted, state["failures"], 0.0)
         state["failures"] = np.where(failed, state["failures"] + 1.0, more)
         state["price"] = state["price"] + trial.price + accepted
-        state["price"] = np.where(moving & trial.unfinished, math.inf, state["price"])
+        worthless = moving & (trial.lost | (trial.unfinished & ~alone))
+        state["price"] = np.where(worthless, math.inf, state["price"])
         limited = ~alone & (norm(d) >= 0.5 * state["radius_x"])
         self._look(moving, accepted, model.is_concave, is_blurred & ~limited, trial)
         return accepted
@@ -316,6 +326,7 @@ class Newton(DirectStepper):
             ahead = np.where(alone[:, None], rise, s)
         ahead = self._y.nearest(y + ahead)
         pending, price, known_y = moving.copy(), np.zeros(len(x)), state["known_y"].copy()
+        lost = np.zeros_like(moving)
         learns = self._has_matrix & ~state["is_exact"]
         for k in range(_MOST_RISES):
             price = price + pending
@@ -341,9 +352,11 @@ class Newton(DirectStepper):
             model.move(x, ahead)
             rise, expected, now = model.rise(slope, y, radius)
             tiny = radius <= self._eps * (1.0 + norm(y))
-            gone = norm(y) > _FAR * state["start_y"]
+            gone = norm(y) > np.where(state["is_exact"], _FAR, _AWAY) * state["start_y"]
+            lost |= pending & gone & ~state["is_exact"]
             over = (now <= goal) | (value > limit) | tiny | gone | (first & ~finite & ~inside)
             pending &= ~(over & ~inside)
+            pending &= ~(alone & (k >= _MOST_ALONE))
             if not pending.any():
                 break
             self.counters.inner_steps += 1
@@ -358,7 +371,18 @@ class Newton(DirectStepper):
         state["known_y"] = known_y
         apart = y - state["center"]
         raw = value + 0.5 * state["prox"] * dot(apart, apart)
-        return _Trial(alone, x, y, raw, value + now, value - base, radius, pending, price)
+        return _Trial(
+            alone,
+            x,
+            y,
+            raw,
+            value + now,
+            value - base,
+            radius,
+            np.where(alone, ~(now <= goal), pending),
+            lost,
+            price,
+        )
 
     def _keep_concavity(self, model: Any, rows: Mask) -> None:
         state, n = self._state, self._x.size
@@ -502,7 +526,8 @@ class Newton(DirectStepper):
         shrunk = blurred & (state["radius_x"] <= 100.0 * self._eps * (1.0 + norm(state["x"])))
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
-        endless = trial.alone & trial.unfinished & is_concave & state["is_exact"]
+        away = norm_y > _AWAY * state["start_y"]
+        endless = trial.alone & trial.unfinished & is_concave & state["is_exact"] & away
         hold = moving & (stuck | endless) & (state["prox"] == 0.0)
         stuck &= ~hold
         if hold.any():

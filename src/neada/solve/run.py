@@ -141,7 +141,7 @@ class Solve:
             return Status.INTERRUPTED
         if self.stochastic:
             return None
-        if self.is_done() and self.is_confirmed() and not self.leaves_saddles():
+        if self.is_solved():
             return Status.CONVERGED
         if self.stepper.counters.outer_steps % _LOOK_EVERY == 0:
             far = self.reach() > _FAR * self.start_size
@@ -235,6 +235,10 @@ class Solve:
         if self.rowwise:
             self.stepper.freeze(self.is_settled())
 
+    def is_solved(self) -> bool:
+        """Whether all rows are settled, and none of the points can be left for a better one."""
+        return self.is_done() and self.is_confirmed() and not self.leaves_saddles()
+
     def is_confirmed(self) -> bool:
         """Whether a new evaluation confirms that the best points are solutions.
 
@@ -298,7 +302,7 @@ class Solve:
         self.failed = self.failed | rows
         self.copy_rows(self.leaves, self.best, rows)
         self.stepper.freeze(self.is_settled())
-        return Status.CONVERGED if self.is_done() and self.is_confirmed() else None
+        return Status.CONVERGED if self.is_solved() else None
 
     def rows_not_finite(self, error: FloatingPointError) -> Tensor:
         """The rows whose last gradients, or values here, are NaN or Inf; all if none is."""
