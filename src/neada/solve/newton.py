@@ -424,7 +424,7 @@ class Newton(DirectStepper):
             state[name] = np.where(accepted[:, None], new, old)
         for name, number in (("value", trial.value), ("norm_x", new_x), ("norm_y", new_y)):
             state[name] = np.where(accepted, number, state[name])
-        if self._has_matrix:
+        if self._has_matrix and not self.rowwise:
             self._learn(*learned)
         return accepted
 
@@ -648,8 +648,10 @@ class Newton(DirectStepper):
         state = self._state
         price = 4 * (self._x.size + self._y.size)
         now = self._larger_norm()
-        due = state["price"] >= min(price, _WORTH)
-        gains = due & (now <= _DIGIT * state["norm_then"])
+        # The products of many rows are computed at once, so that updates would take longer.
+        worth = 0 if self.rowwise else min(price, _WORTH)
+        due = state["price"] >= worth
+        gains = due & (now <= _DIGIT * state["norm_then"]) & (worth > 0)
         failing = state["failures"] >= _DOUBT
         stale = moving & ~state["is_exact"] & ((due & ~gains) | failing)
         state["price"] = np.where(gains, 0.0, state["price"])
