@@ -42,12 +42,12 @@ _INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
 _FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
 _PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
 _SHRINK_PROX = 0.1  # of the proximal weight, unless its centers converge at that rate
-_LEAST_PROX = 1e-10  # as a share of the Hessian's norm, where rounding would take over
+_LEAST_PROX = 1e-12  # as a share of the Hessian's norm, where rounding would take over
 _AWAY = 1e2  # if y goes this many times farther out than at the start, the Hessian is computed
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
 _DIGIT = 0.1  # what the worth of a Hessian must gain
-_WORTH = 10  # calls that an exact Hessian is worth at most: batched products take that long
+_WORTH = 16  # calls that an exact Hessian is worth at most: batched products take that long
 _DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _CLEAR = 0.9  # a norm that falls by less may do so by rounding
@@ -228,6 +228,7 @@ class Newton(DirectStepper):
             "center": y.copy(),
             "moved": zeros + math.inf,  # by the last center
             "start_y": 1.0 + norm(y),
+            "reach_y": 1.0 + norm(y),  # or where the last exact step has led
         }
         self._state["norm_x"] = self._x.mapping_norm(x, self._state["slope_x"])
         self._state["norm_y"] = self._y.mapping_norm(y, -self._state["slope_y"])
@@ -259,7 +260,7 @@ class Newton(DirectStepper):
         # Where the bracket is not short, y moves alone; if f cannot tell, who has the larger norm.
         is_long = np.where(
             np.maximum(promised, gap) <= noise,
-            state["norm_y"] > state["norm_x"],
+            self._held_norm(state["y"], state["slope_y"], state["norm_y"]) > state["norm_x"],
             gap > _SHORT * promised,
         )
         alone = ~model.is_concave | is_long
@@ -352,7 +353,9 @@ class Newton(DirectStepper):
             model.move(x, ahead)
             rise, expected, now = model.rise(slope, y, radius)
             tiny = radius <= self._eps * (1.0 + norm(y))
-            gone = norm(y) > np.where(state["is_exact"], _FAR, _AWAY) * state["start_y"]
+            gone = norm(y) > np.where(
+                state["is_exact"], _FAR * state["start_y"], _AWAY * state["reach_y"]
+            )
             lost |= pending & gone & ~state["is_exact"]
             over = (now <= goal) | (value > limit) | tiny | gone | (first & ~finite & ~inside)
             pending &= ~(over & ~inside)
@@ -403,11 +406,12 @@ class Newton(DirectStepper):
         # Where f cannot tell any more, a step has to lower the norm of who moves.
         new_x = self._x.mapping_norm(trial.x, slope_x)
         new_y = self._y.mapping_norm(trial.y, -slope_y)
-        lower = np.where(
-            trial.alone,
-            new_y < _CLEAR * state["norm_y"],
-            np.maximum(new_x, new_y) < _CLEAR * self._larger_norm(),
+        old = (
+            np.where(trial.alone, 0.0, state["norm_x"]),
+            self._held_norm(state["y"], state["slope_y"], state["norm_y"]),
         )
+        new = np.where(trial.alone, 0.0, new_x), self._held_norm(trial.y, slope_y, new_y)
+        lower = np.maximum(*new) < _CLEAR * np.maximum(*old)
         accepted: Mask = passed & finite & (~is_blurred | lower)
         rows = (finite & (accepted | unknown))[:, None]
         changes = (
@@ -417,6 +421,8 @@ class Newton(DirectStepper):
             (slope_y, state["slope_y"]),
         )
         learned = [np.where(rows, new - old, 0.0) for new, old in changes]
+        reach = np.maximum(state["reach_y"], norm(trial.y))
+        state["reach_y"] = np.where(accepted & state["is_exact"], reach, state["reach_y"])
         state["is_exact"] &= ~accepted
         state["is_saddle"] &= ~accepted
         names = ("x", "y", "slope_x", "slope_y")
@@ -444,6 +450,8 @@ class Newton(DirectStepper):
         wider = accepted & (reached >= _GOOD * promised) & (length >= 0.5 * radius)
         poor = accepted & (reached < _POOR * promised) & (promised > noise)
         new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * length, radius))
+        # Where f cannot tell, the Hessian is to blame.
+        failed &= (promised > noise) | state["is_exact"]
         new = np.where(failed, np.where(length > 0.0, length, radius) / _GROWTH, new)
         state["radius_x"] = np.where(moving & ~trial.alone, new, radius)
         keep = accepted | (moving & trial.alone)
@@ -579,6 +587,12 @@ class Newton(DirectStepper):
         pulled: Array = slope_y - self._state["prox"][:, None] * (y - self._state["center"])
         return pulled
 
+    def _held_norm(self, y: Array, slope_y: Array, without: Array) -> Array:
+        """The norm of y's gradient mapping with the proximal term."""
+        if not self._state["prox"].any():
+            return without
+        return self._y.mapping_norm(y, -self._pulled(slope_y, y))
+
     def _held(self, minus_f_yy: Array) -> Array:
         held: Array = minus_f_yy + self._state["prox"][:, None, None] * np.eye(self._y.size)
         return held
@@ -669,7 +683,7 @@ class Newton(DirectStepper):
         for name in ("is_exact", "known_x", "known_y"):
             state[name] |= stale
         # The failures were those of the model before.
-        grown = state["radius_x"] * _GROWTH ** state["failures"]
-        state["radius_x"] = np.where(stale, grown, state["radius_x"])
+        grown = np.minimum(state["radius_x"] * _GROWTH ** state["failures"], 1.0 + norm(state["x"]))
+        state["radius_x"] = np.where(stale, np.maximum(grown, state["radius_x"]), state["radius_x"])
         for name, new in (("failures", 0.0), ("price", 0.0), ("norm_then", now)):
             state[name] = np.where(stale, new, state[name])
