@@ -493,9 +493,10 @@ class Newton(DirectStepper):
             s = definite_update(s, moved_x, target)
             f_xx = np.where(both[:, None, None], s - 0.5 * (along + along.swapaxes(1, 2)), f_xx)
             state["known_x"] |= both
-        state["hessian"] = np.concatenate(
+        new = np.concatenate(
             [np.concatenate([f_xx, f_yx.swapaxes(1, 2)], 2), np.concatenate([f_yx, -c], 2)], 1
         )
+        state["hessian"] = np.where(_is_sane(new)[:, None, None], new, hessian)
 
     def _follows(self, c: Array, f_yx: Array) -> Array:
         """How y follows x along its face."""
@@ -678,7 +679,7 @@ class Newton(DirectStepper):
         if not stale.any() or (limit is not None and self.counters.total_calls + price + 2 > limit):
             return
         hessian = self._f.hessian(state["x"], state["y"])
-        known = stale & np.isfinite(hessian).all((1, 2))
+        known = stale & _is_sane(hessian)
         state["hessian"] = np.where(known[:, None, None], hessian, state["hessian"])
         for name in ("is_exact", "known_x", "known_y"):
             state[name] |= stale
@@ -687,3 +688,9 @@ class Newton(DirectStepper):
         state["radius_x"] = np.where(stale, np.maximum(grown, state["radius_x"]), state["radius_x"])
         for name, new in (("failures", 0.0), ("price", 0.0), ("norm_then", now)):
             state[name] = np.where(stale, new, state[name])
+
+
+def _is_sane(hessian: Array) -> Mask:
+    """Which matrices can be factorized without overflow."""
+    sane: Mask = (np.abs(hessian) < 1e150).all((1, 2))
+    return sane
