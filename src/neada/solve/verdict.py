@@ -15,6 +15,7 @@ from neada.solve.geometry import Array, Mask, Side, dot, norm
 __all__ = ["LARGEST", "Verdict", "derivatives_are_wrong", "duality_gap", "judge"]
 
 LARGEST = 1000  # coordinates of both players for which a Hessian is computed
+_TINY = 1e-150  # squares of smaller numbers underflow
 _CLEAR = 1e-6  # a curvature below this share of the largest may be rounding
 _NUDGE = 1e-6  # a point that moves this far stays in its face if its multipliers are not zero
 _STEP = 1e-5  # of central differences, relative to the point: the root of rounding, about
@@ -93,10 +94,10 @@ def judge(
     up_y = [side.read([next(slopes) for _ in side.params]) for side in y]
     face_y, strict_y = _face(y, up_y, size_y)
     curvature_y = _least(face_y, minus_f_yy)
-    concave = curvature_y > _CLEAR * size_y
+    concave = curvature_y > np.maximum(_CLEAR * size_y, _TINY)
     # On the face of y: its maximizer follows x by (J C J + 1 - J)^-1 J K.
     identity = np.eye(minus_f_yy.shape[1])
-    inside = face_y @ minus_f_yy @ face_y + identity - face_y
+    inside = face_y @ minus_f_yy @ face_y + (identity - face_y)
     inside = np.where(concave[:, None, None], inside, identity)
     coupling = face_y @ f_yx
     reduced = f_xx + coupling.swapaxes(1, 2) @ np.linalg.solve(inside, coupling)
