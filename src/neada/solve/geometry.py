@@ -80,7 +80,9 @@ class Face(NamedTuple):
             inside = matrix
         else:
             identity = np.eye(matrix.shape[-1])
-            inside = self.along(self.along(matrix).swapaxes(1, 2)) + (identity - self.along(identity))
+            inside = self.along(self.along(matrix).swapaxes(1, 2)) + (
+                identity - self.along(identity)
+            )
         least: Array = np.linalg.eigvalsh(inside)[:, 0]
         return least
 

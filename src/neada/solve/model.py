@@ -7,7 +7,7 @@ import numpy as np
 
 from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times, trust_region
 
-__all__ = ["Model", "definite_update", "least_curvature", "scaled"]
+__all__ = ["Model", "definite_update", "least_curvature"]
 
 _MOST_FACES = 30  # steps from face to face for one point; a face is met rarely more than once
 _EPS = np.finfo(np.float64).eps
@@ -131,15 +131,10 @@ class Model:
         gain = dot(slope, step) - 0.5 * dot(step, times(self.concavity, step))
         return step, gain, gap
 
-    def learn(self, rows: Mask, moved: Array, changed: Array, is_first: Mask) -> None:
+    def learn(self, rows: Mask, moved: Array, changed: Array) -> None:
         """Update C by a step of y alone and the change of the slope, where f curves downwards."""
         rows = rows & (dot(moved, changed) < 0.0)
-        start = np.where(
-            (rows & is_first)[:, None, None],
-            scaled(self.concavity, moved, -changed),
-            self.concavity,
-        )
-        new = definite_update(start, moved, -changed)
+        new = definite_update(self.concavity, moved, -changed)
         self.concavity = np.where(rows[:, None, None], new, self.concavity)
 
     def move(self, x: Array, y: Array) -> None:
@@ -254,11 +249,3 @@ def definite_update(matrix: Array, moved: Array, changed: Array) -> Array:
     )
     updated: Array = matrix + np.where((along > 1e-8 * bend) & (bend > 0.0), bfgs, least)
     return updated
-
-
-def scaled(matrix: Array, moved: Array, changed: Array) -> Array:
-    """A multiple of one that fits a first step (Nocedal & Wright 2006, section 6.1)."""
-    along = dot(moved, changed)
-    fits = dot(changed, changed) / np.where(along > 0.0, along, 1.0)
-    unit: Array = np.eye(matrix.shape[1]) * fits[:, None, None]
-    return np.where((along > 0.0)[:, None, None], unit, matrix)

@@ -25,7 +25,7 @@ from neada.inner import NoProgress
 from neada.sets import Set
 from neada.solve.derivatives import Derivatives
 from neada.solve.geometry import Array, Mask, Side, dot, norm, times
-from neada.solve.model import Model, definite_update, least_curvature, scaled
+from neada.solve.model import Model, definite_update, least_curvature
 from neada.steppers.base import Closure, Step
 from neada.steppers.direct import DirectStepper
 from neada.tensors import raise_non_finite
@@ -35,7 +35,7 @@ __all__ = ["Newton"]
 _SHORT = 0.1  # the bracket is short if it is at most this share of the promised decrease
 _ENOUGH = 0.05  # share of the promised decrease that a step has to reach
 _POOR, _GOOD = 0.25, 0.75  # shares below and above which a trust region changes
-_GROWTH = 4.0  # of a trust region, and of its decrease after a step that failed
+_WIDER, _SHRINK = 2.5, 4.0  # factors of a trust region after a step that was good, or failed
 _MOST_RISES = 50  # evaluations of y at one trial of x
 _MOST_ALONE = 3  # evaluations of y between two models
 _INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
@@ -46,7 +46,7 @@ _LEAST_PROX = 1e-12  # as a share of the Hessian's norm, where rounding would ta
 _AWAY = 1e2  # if y goes this many times farther out than at the start, the Hessian is computed
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
-_DIGIT = 0.1  # what the worth of a Hessian must gain
+_DIGIT = 0.3  # what the worth of a Hessian must gain
 _WORTH = 16  # calls that an exact Hessian is worth at most: batched products take that long
 _DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
@@ -214,8 +214,6 @@ class Newton(DirectStepper):
             "slope_x": np.where(finite[:, None], slope_x, 0.0),
             "slope_y": np.where(finite[:, None], slope_y, 0.0),
             "hessian": self._first_hessian(slope_x, slope_y),
-            "known_x": zeros > 0.0,
-            "known_y": zeros > 0.0,
             "is_exact": zeros > 0.0,  # whether the Hessian is that of f here
             "price": zeros.copy(),  # calls since the last exact Hessian, or the start
             "norm_then": zeros.copy(),  # the larger norm there
@@ -326,8 +324,7 @@ class Newton(DirectStepper):
             rise, expected, _ = model.rise(slope, y, radius)
             ahead = np.where(alone[:, None], rise, s)
         ahead = self._y.nearest(y + ahead)
-        pending, price, known_y = moving.copy(), np.zeros(len(x)), state["known_y"].copy()
-        lost = np.zeros_like(moving)
+        pending, price, lost = moving.copy(), np.zeros(len(x)), np.zeros_like(moving)
         learns = self._has_matrix & ~state["is_exact"]
         for k in range(_MOST_RISES):
             price = price + pending
@@ -339,12 +336,11 @@ class Newton(DirectStepper):
             better = pending & finite & (first | (gained >= _ENOUGH * expected - noise))
             usable = pending & finite & ~first & learns
             if usable.any():
-                model.learn(usable, ahead - y, new_slope - slope, ~known_y)
-                known_y |= usable
+                model.learn(usable, ahead - y, new_slope - slope)
             length = norm(ahead - y)
             wider = better & ~first & (gained >= _GOOD * expected) & (length >= 0.5 * radius)
             narrower = pending & ~first & ~better
-            radius = np.where(wider, _GROWTH * radius, np.where(narrower, length / _GROWTH, radius))
+            radius = np.where(wider, _WIDER * radius, np.where(narrower, length / _SHRINK, radius))
             y = np.where(better[:, None], ahead, y)
             slope = np.where(better[:, None], new_slope, slope)
             value = np.where(better, found, value)
@@ -371,7 +367,6 @@ class Newton(DirectStepper):
         if not np.array_equal(ahead, y):
             self._f.at(x, y)
         self._keep_concavity(model, learns)
-        state["known_y"] = known_y
         apart = y - state["center"]
         raw = value + 0.5 * state["prox"] * dot(apart, apart)
         return _Trial(
@@ -396,10 +391,9 @@ class Newton(DirectStepper):
             state["hessian"][:, n:, n:] = np.where(rows[:, None, None], learned, block)
 
     def _accept(self, trial: _Trial, passed: Mask, is_blurred: Mask) -> Mask:
-        """Move the rows whose step has passed and learn from all steps; returns who moved."""
-        state, moving = self._state, self._moving()
-        unknown = moving & ~state["is_exact"] & self._has_matrix
-        if not (passed | unknown).any():
+        """Move the rows whose step has passed; returns who moved."""
+        state = self._state
+        if not passed.any():
             return passed
         slope_x, slope_y = self._f.gradients()
         finite = np.isfinite(trial.value + slope_x.sum(1) + slope_y.sum(1))
@@ -413,14 +407,13 @@ class Newton(DirectStepper):
         new = np.where(trial.alone, 0.0, new_x), self._held_norm(trial.y, slope_y, new_y)
         lower = np.maximum(*new) < _CLEAR * np.maximum(*old)
         accepted: Mask = passed & finite & (~is_blurred | lower)
-        rows = (finite & (accepted | unknown))[:, None]
         changes = (
             (trial.x, state["x"]),
             (trial.y, state["y"]),
             (slope_x, state["slope_x"]),
             (slope_y, state["slope_y"]),
         )
-        learned = [np.where(rows, new - old, 0.0) for new, old in changes]
+        learned = [np.where(accepted[:, None], new - old, 0.0) for new, old in changes]
         reach = np.maximum(state["reach_y"], norm(trial.y))
         state["reach_y"] = np.where(accepted & state["is_exact"], reach, state["reach_y"])
         state["is_exact"] &= ~accepted
@@ -449,10 +442,10 @@ class Newton(DirectStepper):
         radius = state["radius_x"]
         wider = accepted & (reached >= _GOOD * promised) & (length >= 0.5 * radius)
         poor = accepted & (reached < _POOR * promised) & (promised > noise)
-        new = np.where(wider, _GROWTH * radius, np.where(poor, 0.5 * length, radius))
+        new = np.where(wider, _WIDER * radius, np.where(poor, 0.5 * length, radius))
         # Where f cannot tell, the Hessian is to blame.
         failed &= (promised > noise) | state["is_exact"]
-        new = np.where(failed, np.where(length > 0.0, length, radius) / _GROWTH, new)
+        new = np.where(failed, np.where(length > 0.0, length, radius) / _SHRINK, new)
         state["radius_x"] = np.where(moving & ~trial.alone, new, radius)
         keep = accepted | (moving & trial.alone)
         state["radius_y"] = np.where(keep, trial.radius_y, state["radius_y"])
@@ -461,41 +454,29 @@ class Newton(DirectStepper):
         state["infinite"] = (state["infinite"] & ~far) | (moving & ~np.isfinite(trial.value))
 
     def _learn(self, moved_x: Array, moved_y: Array, changed_x: Array, changed_y: Array) -> None:
-        """Update the Hessians by a step of both players; a row that has not moved keeps its own."""
+        """Update the Hessians by steps and changes of the gradients; no step changes nothing.
+
+        Broyden's update for f_yx, by the gradient of x where y has moved alone; BFGS for the Hessian
+        of the maximum over y. That of y has learned while y climbed.
+        """
         state, n = self._state, self._x.size
         hessian = state["hessian"]
         f_xx, f_yx, c = hessian[:, :n, :n], hessian[:, n:, :n], -hessian[:, n:, n:]
-        size_x, size_y = dot(moved_x, moved_x), dot(moved_y, moved_y)
-        alone = (size_x == 0.0) & (size_y > 0.0)
-        both = size_x > 0.0
-        if alone.any():
-            first = alone & ~state["known_y"]
-            start = np.where(first[:, None, None], scaled(c, moved_y, -changed_y), c)
-            c = np.where(alone[:, None, None], definite_update(start, moved_y, -changed_y), c)
-            missed = changed_x - times(f_yx.swapaxes(1, 2), moved_y)
-            turn = (
-                moved_y[:, :, None] * missed[:, None, :] / np.maximum(size_y, 1e-300)[:, None, None]
-            )
-            f_yx = np.where(alone[:, None, None], f_yx + turn, f_yx)
-            state["known_y"] |= alone
-        if both.any():
-            missed = changed_y + times(c, moved_y) - times(f_yx, moved_x)
-            turn = (
-                missed[:, :, None] * moved_x[:, None, :] / np.maximum(size_x, 1e-300)[:, None, None]
-            )
-            f_yx = np.where(both[:, None, None], f_yx + turn, f_yx)
-            follows = self._follows(c, f_yx)
-            along = f_yx.swapaxes(1, 2) @ follows
-            target = changed_x - times(f_yx.swapaxes(1, 2), moved_y) + times(along, moved_x)
-            s = f_xx + along
-            first = both & ~state["known_x"]
-            s = np.where(first[:, None, None], scaled(s, moved_x, target), s)
-            s = definite_update(s, moved_x, target)
-            f_xx = np.where(both[:, None, None], s - 0.5 * (along + along.swapaxes(1, 2)), f_xx)
-            state["known_x"] |= both
-        new = np.concatenate(
-            [np.concatenate([f_xx, f_yx.swapaxes(1, 2)], 2), np.concatenate([f_yx, -c], 2)], 1
-        )
+        alone = ~moved_x.any(1)
+        missed_x = changed_x - times(f_yx.swapaxes(1, 2), moved_y)
+        missed_y = changed_y + times(c, moved_y) - times(f_yx, moved_x)
+        left = np.where(alone[:, None], moved_y, missed_y)
+        right = np.where(alone[:, None], missed_x, moved_x)
+        size = np.where(alone, dot(moved_y, moved_y), dot(moved_x, moved_x))
+        turn = left[:, :, None] * right[:, None, :]
+        f_yx = f_yx + turn / np.maximum(size, 1e-300)[:, None, None]
+        along = f_yx.swapaxes(1, 2) @ self._follows(c, f_yx)
+        along = 0.5 * (along + along.swapaxes(1, 2))
+        target = changed_x - times(f_yx.swapaxes(1, 2), moved_y) + times(along, moved_x)
+        reduced = definite_update(f_xx + along, moved_x, target)
+        f_xx = np.where(alone[:, None, None], f_xx, reduced - along)
+        x_rows = np.concatenate([f_xx, f_yx.swapaxes(1, 2)], 2)
+        new = np.concatenate([x_rows, np.concatenate([f_yx, -c], 2)], 1)
         state["hessian"] = np.where(_is_sane(new)[:, None, None], new, hessian)
 
     def _follows(self, c: Array, f_yx: Array) -> Array:
@@ -681,10 +662,9 @@ class Newton(DirectStepper):
         hessian = self._f.hessian(state["x"], state["y"])
         known = stale & _is_sane(hessian)
         state["hessian"] = np.where(known[:, None, None], hessian, state["hessian"])
-        for name in ("is_exact", "known_x", "known_y"):
-            state[name] |= stale
+        state["is_exact"] |= stale
         # The failures were those of the model before.
-        grown = np.minimum(state["radius_x"] * _GROWTH ** state["failures"], 1.0 + norm(state["x"]))
+        grown = np.minimum(state["radius_x"] * _SHRINK ** state["failures"], 1.0 + norm(state["x"]))
         state["radius_x"] = np.where(stale, np.maximum(grown, state["radius_x"]), state["radius_x"])
         for name, new in (("failures", 0.0), ("price", 0.0), ("norm_then", now)):
             state[name] = np.where(stale, new, state[name])
