@@ -373,10 +373,11 @@ class Solve:
             self.evidence = "the derivatives of f contradict its values: look for detach or no_grad"
         elif status is Status.STALLED and isinstance(self.stepper, Newton):
             self.evidence += "; its derivatives agree with its values: f is not smooth here"
+        words = {verdict: verdict.value + self.advice(verdict) for verdict in set(verdicts)}
         messages = [
-            verdict.value + self.advice(verdict) + found.sentence(row, distance)
+            words[verdict] + found.sentence(row, distance)
             if verdict is Status.CONVERGED
-            else verdict.value + self.advice(verdict)
+            else words[verdict]
             for row, (verdict, distance) in enumerate(zip(verdicts, norm_x.tolist(), strict=True))
         ]
         kinds, curvature_x, curvature_y, condition = (
