@@ -428,6 +428,8 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="SRC", help="another version to compare")
     parser.add_argument("--quick", action="store_true", help="a few cells only, to see it run")
     arguments = pages.parse(parser)
+    if arguments.before is not None and not (arguments.before / "neada").is_dir():
+        parser.error(f"--before: {arguments.before} does not contain the package neada")
     torch.set_num_threads(1)
     pages.publish(BENCHMARK, arguments)
 
