@@ -41,10 +41,12 @@ dist: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python .ci/package.py
 
 # Numbers to benchmarks/results, pages to docs; the races and the estimators take hours.
+# BEFORE=SRC compares minimax with another version, whose src folder it is.
 bench: $(READY)
 	$(BIN)/python benchmarks/startup.py --write
 	$(BIN)/python benchmarks/optimizer_steps.py --write
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 --write
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/minimax_calls.py --max-calls 4000 --jobs 2 \
+	  $(if $(BEFORE),--before $(BEFORE)) --write
 	$(BIN)/python benchmarks/batches.py --write
 	$(BIN)/python benchmarks/robust_steps.py --write
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/ranks.py --write

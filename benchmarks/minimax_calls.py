@@ -1,11 +1,13 @@
 """Calls of every method on the zoo, against tuned GDA and nested scipy, and comparisons of time.
 
     python benchmarks/minimax_calls.py [--max-calls N] [--rounds N] [--jobs N] [--quick]
-                                       [--write [FOLDER]] [--render]
+                                       [--before SRC] [--write [FOLDER]] [--render]
 
 Calls are counted, so they do not depend on the machine and are shared out over `--jobs` processes.
 Times are taken afterwards, by one process with one thread, and never stand alone: what is reported
-is the median over rounds of the ratio of two times taken one right after the other.
+is the median over rounds of the ratio of two times taken one right after the other. Exceptions
+are the CPU times of random problems, of which there are many; `--before` adds those of another
+version, whose `src` folder it names.
 """
 
 import argparse
@@ -14,23 +16,22 @@ import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import minimax_families
 import pages
 import torch
 from minimax_times import (
     ADAM,
     MOST_OVERHEAD,
     MOST_PER_CALL,
-    MOST_ROWS,
     SMALL,
     WITH_NORMS,
     overhead,
     overhead_section,
     per_call,
     per_call_section,
-    rows,
-    rows_section,
 )
 from nested_scipy import nested_calls
 from pages import progress
@@ -80,8 +81,10 @@ class Plan(NamedTuple):
     long_calls: int  # of the default and of nested scipy
     gda_steps: int
     rounds: int
-    rows: int
     jobs: int
+    family: int  # random problems of one kind
+    starts: int  # of McCormick's function
+    dims: list[int]
 
 
 class Tuned(NamedTuple):
@@ -324,13 +327,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         long_calls=max(20_000, arguments.max_calls),
         gda_steps=40_000,
         rounds=arguments.rounds,
-        rows=1000,
         jobs=arguments.jobs,
+        family=100,
+        starts=1000,
+        dims=[2500, 5000, 10_000, 20_000],
     )
     if arguments.quick:
         few = ["quadratic", "mccormick", "ball_constrained", "mixed_units"]
         hard = ["lagrangian", "hs71"]
-        plan = Plan(["gda", "tiada"], few, hard, 500, 500, 500, rounds=1, rows=20, jobs=1)
+        plan = Plan(["gda", "tiada"], few, hard, 500, 500, 500, 1, 1, 2, 20, [2000, 4000])
     cells = count_calls(plan)
     numbers = {
         "max_calls": plan.max_calls,
@@ -340,8 +345,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "calls": cells,
         "constrained": constrained(plan.constrained, TOL, plan.rounds),
         "per_call": per_call(timed(cells), TOL, plan.rounds),
-        "rows": rows(plan.rows, plan.rounds),
         "overhead": overhead(4 * plan.rounds),
+        "random": minimax_families.measure(
+            plan.family, plan.starts, plan.rounds, plan.long_calls, plan.dims, arguments.before
+        ),
     }
     return numbers
 
@@ -354,12 +361,12 @@ def render(record: pages.Record) -> str:
         "# Benchmarks: calls to a solution",
         "",
         f"{pages.opening(record, 'minimax_calls')} Calls are exact and the same on every machine; "
-        "times are not, so they are ratios within a round.",
+        "times are not, so they are ratios within a round where nothing else is stated.",
         "",
         *calls_section(numbers),
+        *minimax_families.section(numbers["random"]),
         *constrained_section(numbers["constrained"], TOL, rounds),
         *per_call_section(numbers["per_call"], rounds),
-        *rows_section(numbers["rows"], rounds),
         *overhead_section(numbers["overhead"]),
         *methods_section(numbers),
     ]
@@ -402,16 +409,11 @@ def headlines(numbers: dict[str, Any]) -> list[pages.Headline]:
             limit=MOST_PER_CALL,
         ),
         pages.Headline(
-            f"{numbers['rows']['rows']:,} starts at once / one start, time",
-            numbers["rows"]["ratio"],
-            limit=MOST_ROWS,
-            form=".1f",
-        ),
-        pages.Headline(
             "a gradient call of `NeAda.step` / of a loop by hand, time",
             overhead_ratio,
             limit=MOST_OVERHEAD,
         ),
+        *minimax_families.headlines(numbers["random"]),
     ]
 
 
@@ -423,8 +425,11 @@ def main() -> None:
     parser.add_argument("--max-calls", type=int, default=20_000, help="calls before giving up")
     parser.add_argument("--rounds", type=int, default=11, help="rounds to take the median over")
     parser.add_argument("--jobs", type=int, default=2, help="processes that count calls")
+    parser.add_argument("--before", type=Path, metavar="SRC", help="another version to compare")
     parser.add_argument("--quick", action="store_true", help="a few cells only, to see it run")
     arguments = pages.parse(parser)
+    if arguments.before is not None and not (arguments.before / "neada").is_dir():
+        parser.error(f"--before: {arguments.before} does not contain the package neada")
     torch.set_num_threads(1)
     pages.publish(BENCHMARK, arguments)
 

@@ -1,4 +1,4 @@
-"""Times of minimax: many starts against one, a call against scipy's, a step against one by hand.
+"""Times of minimax: a call against scipy's, a step against one by hand.
 
 `minimax_calls.py` puts them on its page. No time stands alone: what is reported is the median over
 rounds of the ratio of two times taken one right after the other, in one thread.
@@ -21,7 +21,7 @@ from neada.inner import InnerOptions
 
 INNER_STEPS = 10
 SMALL = 5  # dimensions of a player
-MOST_ROWS, MOST_PER_CALL, MOST_OVERHEAD = 5.0, 1.5, 1.10
+MOST_PER_CALL, MOST_OVERHEAD = 1.5, 1.10
 ADAM, WITH_NORMS = "torch.optim.Adam", "with norms"
 
 
@@ -30,53 +30,6 @@ def seconds(function: Callable[[], Any], repeats: int = 1) -> float:
     for _ in range(repeats):
         function()
     return (time.perf_counter() - begin) / repeats
-
-
-def rows(num_rows: int, rounds: int) -> dict[str, Any]:
-    """Many starts of McCormick at once against one start."""
-    fun = problems.make("mccormick").fun
-    generator = torch.Generator().manual_seed(0)
-    xs, ys = torch.randn(2, num_rows, 2, generator=generator, dtype=torch.float64)
-    together = neada.minimax(fun, xs, ys, rowwise=True)  # warms up, too
-    neada.minimax(fun, xs[0], ys[0])
-    ratios, singles, batches, single_calls = [], [], [], []
-    for round_ in range(rounds):
-        some = torch.arange(5) + 5 * round_  # five single starts: they differ in length
-        one = 0.0
-        for i in (some % num_rows).tolist():
-            begin = time.perf_counter()
-            single_calls.append(neada.minimax(fun, xs[i], ys[i]).total_calls)
-            one += (time.perf_counter() - begin) / len(some)
-        batches.append(seconds(lambda: neada.minimax(fun, xs, ys, rowwise=True)))
-        singles.append(one)
-        ratios.append(batches[-1] / one)
-        progress(f"rows: round {round_ + 1} of {rounds}")
-    return {
-        "rows": num_rows,
-        "ratio": statistics.median(ratios),
-        "seconds": statistics.median(batches),
-        "seconds_of_one": statistics.median(singles),
-        "calls": together.total_calls,
-        "calls_of_one": statistics.mean(single_calls),
-        "solved": int(together.success.sum()),
-    }
-
-
-def rows_section(found: dict[str, Any], rounds: int) -> list[str]:
-    """Many starts at once, in words."""
-    return [
-        "## Many starts at once",
-        "",
-        f"`minimax(..., rowwise=True)` from {found['rows']:,} random starts (standard normal) of "
-        f"mccormick against `minimax` from one of them (the mean of five), median of "
-        f"{rounds} rounds: **{found['ratio']:.1f} times** the time of one start "
-        f"({found['seconds'] * 1e3:.0f} ms and {found['seconds_of_one'] * 1e3:.0f} "
-        f"ms). The batch goes on until its slowest row is done: {found['calls']} calls, "
-        f"against {found['calls_of_one']:.0f} of a single start on average. Rows solved: "
-        f"{found['solved']} of {found['rows']}. Target (at most {MOST_ROWS:g} times): "
-        f"{'met' if found['ratio'] <= MOST_ROWS else '**missed**'}.",
-        "",
-    ]
 
 
 def per_call(names: list[str], tol: float, rounds: int) -> dict[str, list[float]]:

@@ -171,9 +171,27 @@ def machine() -> str:
     )
 
 
-def commit() -> str:
+def peak_growth(function: Callable[[], Any]) -> float:
+    """By how much a call of this function raises the peak of the resident memory, in MB.
+
+    The kernel's high-water mark is set back before the call; that of `getrusage` cannot be, and a
+    new process inherits it.
+    """
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    before = _high_water()
+    function()
+    return _high_water() - before
+
+
+def _high_water() -> float:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (line,) = (line for line in status.splitlines() if "VmHWM" in line)
+    return int(line.split()[1]) / 1024
+
+
+def commit(folder: Path = ROOT) -> str:
     """The commit of the source, with a + if there are changes; nothing outside of a repository."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--exclude=*"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip()
 

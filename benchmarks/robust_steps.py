@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pages
@@ -172,25 +171,8 @@ def inner_steps(norm: Norm, rounds: int, num_steps: int) -> list[dict[str, Any]]
 
 
 def report_peak(side: str, norm: Norm) -> None:
-    """Print by how much one way's inner loops raise the resident memory of this process, in MB.
-
-    The kernel's high-water mark is set back before them; that of `getrusage` cannot be, and a new
-    process inherits it.
-    """
-    way = inner_ways(norm, num_steps=3)[side]
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
-    before = high_water()
-    way()
-    print(high_water() - before)
-
-
-def high_water() -> float:
-    (line,) = (
-        line
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        if "VmHWM" in line
-    )
-    return int(line.split()[1]) / 1024
+    """Print by how much one way's inner loops raise the resident memory of this process, in MB."""
+    print(pages.peak_growth(inner_ways(norm, num_steps=3)[side]))
 
 
 def peaks(norm: Norm, rounds: int) -> dict[str, float]:

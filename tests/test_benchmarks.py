@@ -27,7 +27,8 @@ def quick_numbers(script: str, folder: Path, *arguments: str) -> Any:
 
 
 def test_counts_of_calls_are_the_known_ones(tmp_path: Path) -> None:
-    numbers = quick_numbers("minimax_calls", tmp_path, "--quick")
+    src = str(BENCHMARKS.parent / "src")
+    numbers = quick_numbers("minimax_calls", tmp_path, "--quick", "--before", src)
     calls = numbers["calls"]
     # Counted with grid-tuned GDA and nested scipy outside of the benchmark.
     assert [calls["GDA, tuned"][name][0] for name in ("quadratic", "mccormick")] == [8, 40]
@@ -35,6 +36,10 @@ def test_counts_of_calls_are_the_known_ones(tmp_path: Path) -> None:
     assert calls["nested scipy"]["ball_constrained"] is None  # scipy supports boxes only
     assert None not in calls["auto"].values()
     assert None not in numbers["constrained"]["hs71"]
+    now, before = (numbers["random"][version]["families"] for version in ("now", "before"))
+    for family, columns in now.items():
+        assert None not in columns["calls"]
+        assert columns["calls"] == before[family]["calls"]
 
 
 @pytest.mark.slow
