@@ -400,12 +400,10 @@ class Newton(DirectStepper):
         # Where f cannot tell any more, a step has to lower the norm of who moves.
         new_x = self._x.mapping_norm(trial.x, slope_x)
         new_y = self._y.mapping_norm(trial.y, -slope_y)
-        old = (
-            np.where(trial.alone, 0.0, state["norm_x"]),
-            self._held_norm(state["y"], state["slope_y"], state["norm_y"]),
-        )
-        new = np.where(trial.alone, 0.0, new_x), self._held_norm(trial.y, slope_y, new_y)
-        lower = np.maximum(*new) < _CLEAR * np.maximum(*old)
+        before = self._held_norm(state["y"], state["slope_y"], state["norm_y"])
+        after = self._held_norm(trial.y, slope_y, new_y)
+        before = np.where(trial.alone, before, np.maximum(before, state["norm_x"]))
+        lower = np.where(trial.alone, after, np.maximum(after, new_x)) < _CLEAR * before
         accepted: Mask = passed & finite & (~is_blurred | lower)
         changes = (
             (trial.x, state["x"]),
@@ -456,13 +454,13 @@ class Newton(DirectStepper):
     def _learn(self, moved_x: Array, moved_y: Array, changed_x: Array, changed_y: Array) -> None:
         """Update the Hessians by steps and changes of the gradients; no step changes nothing.
 
-        Broyden's update for f_yx, by the gradient of x where y has moved alone; BFGS for the Hessian
-        of the maximum over y. That of y has learned while y climbed.
+        Broyden's update for f_yx, by the gradient of x where y has moved alone, and BFGS for the
+        Hessian of the maximum over y. That of f in y has learned while y climbed.
         """
         state, n = self._state, self._x.size
         hessian = state["hessian"]
         f_xx, f_yx, c = hessian[:, :n, :n], hessian[:, n:, :n], -hessian[:, n:, n:]
-        alone = ~moved_x.any(1)
+        alone: Mask = ~np.asarray(moved_x.any(1))
         missed_x = changed_x - times(f_yx.swapaxes(1, 2), moved_y)
         missed_y = changed_y + times(c, moved_y) - times(f_yx, moved_x)
         left = np.where(alone[:, None], moved_y, missed_y)
@@ -672,5 +670,5 @@ class Newton(DirectStepper):
 
 def _is_sane(hessian: Array) -> Mask:
     """Which matrices can be factorized without overflow."""
-    sane: Mask = (np.abs(hessian) < 1e150).all((1, 2))
+    sane: Mask = np.asarray((np.abs(hessian) < 1e150).all((1, 2)))
     return sane
