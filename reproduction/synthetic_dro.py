@@ -87,7 +87,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             f"from lr_y = {_SEPARATE:g} to equal learning rates {words}: its mean drop in "
             "percentage points"
         )
-        drops = np.round(list(runs.drops(method, _EPS).values()), 9)
+        drops = runs.drops(method, _EPS)
         found.append(runs.mean(f"drop-{name}", sentence, drops, relation, _KEPT))
     sentence = "with equal learning rates Adam ends at about 68 %: its mean accuracy in percent"
     accuracies = robust_training.of_all(adam, robust_training.accuracy(_EPS))
