@@ -45,7 +45,6 @@ KNOWN = {
 _MAX_CALLS = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
 _LONGER = (("NeAda-AMSGrad", 0.01, 4), ("NeAda-AdaGrad", 0.03, 16), ("NeAda-AdaGrad", 0.05, 16))
 """Methods and ratios that are also run from random starts with so many times the calls."""
-_NUM_LONGER: dict[Scale, int] = {"quick": 0, "standard": 2, "paper": 3}
 _NUM_SEEDS: dict[Scale, int] = {"quick": 4, "standard": 10, "paper": 30}
 _EPS = 0.8
 _STOPPING = GradientMapping() | InnerSteps(lambda t: t)
@@ -99,7 +98,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     max_calls = tuple((ratio, calls // part) for ratio, calls in _MAX_CALLS)
     longer = [
         Config(method, chosen, ((ratio, times * dict(_MAX_CALLS)[ratio]),), starts=("random",))
-        for method, ratio, times in _LONGER[: _NUM_LONGER[scale]]
+        for method, ratio, times in (() if scale == "quick" else _LONGER)
     ]
     return [*(Config(method, chosen, max_calls) for method in METHODS), *longer]
 
