@@ -194,14 +194,14 @@ def figure(records: Sequence[Record]) -> Figure:
     drawn = [record for record in records if not record.config.is_longer]
     panels = [
         figures.Panel(
-            f"ratio {ratio:g}, {_STARTS['paper']}",
+            _title(drawn, ratio, "paper"),
             [figures.Curve(r.config.method, *curves(r, ratio, start="paper")) for r in drawn],
         )
         for ratio, _ in _MAX_CALLS
     ]
     panels += [
         figures.Panel(
-            f"ratio {ratio:g}, {_STARTS['random']}",
+            _title(drawn, ratio, "random"),
             [_ends(record, ratio) for record in drawn],
             guides=[("", np.array([1.0, len(drawn[0].config.seeds)]), _LIMIT)],
             x_label="random start, the best first",
@@ -214,8 +214,23 @@ def figure(records: Sequence[Record]) -> Figure:
         num_columns=3,
         y_label="|grad_x f|, noiseless",
         largest=100.0,
-        note="ratio = lr_y / lr_x; below: the last tenth of the calls, dotted: converged",
+        note="ratio = lr_y / lr_x; below: the last tenth of the calls, dotted: the limit of "
+        "convergence; diverged runs are above the panels",
     )
+
+
+def _title(records: Sequence[Record], ratio: float, start: Start) -> str:
+    """The share of the runs that converge, with and without NeAda's inner loop."""
+    shares = []
+    for is_nested, words in ((True, "NeAda"), (False, "others")):
+        converged = [
+            end_level(record, ratio, start=start) <= _CONVERGED
+            for record in records
+            if record.config.method.startswith("NeAda") == is_nested
+        ]
+        if converged:
+            shares.append(f"{words} {100.0 * np.mean(converged):.0f} %")
+    return f"ratio {ratio:g}, {_STARTS[start]}:\n{', '.join(shares)} converged"
 
 
 def _ends(record: Record, ratio: float) -> figures.Curve:

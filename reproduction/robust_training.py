@@ -10,7 +10,6 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from scipy.special import stdtrit
 
 from neada import models
 from neada.data import Batches
@@ -24,7 +23,7 @@ from neada.training import (
     train,
 )
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Record, Relation
+from reproduction.experiment import Array, Claim, Record, Relation, interval
 from reproduction.released import ReleasedTraining
 
 Runs = Mapping[int, Record]
@@ -295,20 +294,6 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     return grid, np.stack([np.interp(grid, *column) for column in columns], axis=1)
 
 
-def interval(values: Array) -> tuple[float, float]:
-    """The 95 % confidence interval of a mean, by Student's t; infinite for fewer than two values.
-
-    Example:
-        >>> low, high = interval(np.array([1.0, 2.0, 3.0]))
-        >>> round(low, 3), round(high, 3)
-        (-0.484, 4.484)
-    """
-    if len(values) < 2:
-        return -math.inf, math.inf
-    half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
-
-
 def about_mean(claim: Claim, values: Array) -> Claim:
     """Complete a claim about the mean of a number that every seed has.
 
@@ -316,14 +301,14 @@ def about_mean(claim: Claim, values: Array) -> Claim:
     number, or inside or outside the expected range.
     """
     values = np.round(values, 9)  # the rounding of shares would make a tie a lead
-    low, high = interval(values)
     limits = claim.expected if isinstance(claim.expected, tuple) else (claim.expected,)
     note, untested = claim.note, claim.untested
     if len(values) < 2:
         untested = untested or "a single seed allows no conclusion"
     else:
+        low, high = interval(values)
         words = f"95 % interval from {low:.3g} to {high:.3g}"
-        if any(low <= limit <= high for limit in limits):
+        if not all(high < limit or limit < low for limit in limits):
             untested = untested or f"the {words} allows no conclusion"
         note = "; ".join(part for part in (words, note) if part)
     mean, seeds = float(values.mean()), len(values)
@@ -495,6 +480,7 @@ def figure_of(panels: Sequence[figures.Panel], records: Sequence[Record], what: 
         y_label="",
         legend_columns=2,
         panel_size=(4.6, 3.1),
+        bands="mean",
         note=sample_note(records, what),
     )
     for axes in drawn.axes:

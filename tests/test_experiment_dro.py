@@ -15,7 +15,7 @@ from neada import data, models
 from neada.runs import RunFolder
 from neada.training import TrainConfig
 from reproduction import mnist_dro, robust_training, synthetic_dro
-from reproduction.experiment import Claim, Record
+from reproduction.experiment import Claim, Record, interval
 
 SYNTHETIC, MNIST = synthetic_dro, mnist_dro
 
@@ -140,7 +140,7 @@ def test_the_result_follows_from_the_interval(
 def test_the_interval_is_that_of_student(seeds: int) -> None:
     values = np.random.default_rng(seeds).normal(size=seeds)
     expected = scipy.stats.t.interval(0.95, seeds - 1, values.mean(), scipy.stats.sem(values))
-    np.testing.assert_allclose(robust_training.interval(values), expected, rtol=1e-9)
+    np.testing.assert_allclose(interval(values), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
