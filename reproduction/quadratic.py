@@ -29,7 +29,7 @@ PAPER = (
 
 _STOPPING = GradientMapping() | InnerSteps(lambda t: 0.1 * t)
 _MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
-_MESSAGES = ("only NeAda falls", "only NeAda falls", "GDA stays as it is", "all fall")
+_MESSAGES = ("only NeAda falls", "only NeAda falls", "all but GDA fall", "all fall")
 _X0, _Y0, _L = 1.0, 0.01, 2.0
 _START = abs(_L * (_Y0 - _L * _X0))
 
