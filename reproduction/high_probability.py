@@ -221,7 +221,8 @@ def figure(records: Sequence[Record]) -> Figure:
             cell.set(xscale="log", yscale="log")
     title = "the tail falls with T unless it is heavy"
     plots.label_axes(left, title, "T", "exceeded by 2 % of the runs")
-    plots.label_axes(right, "quantiles at the last T", "log(1/delta)", "mean |grad_x f|²")
+    title = "quantiles at the last T grow slower than log(1/delta)²"
+    plots.label_axes(right, title, "log(1/delta)", "mean |grad_x f|²")
     plots.shared_legend(figure, [left, right])
     plots.add_note(
         figure,
