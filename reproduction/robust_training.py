@@ -238,6 +238,11 @@ def of_all(runs: Runs, measure: Callable[[Record], float]) -> Array:
     return np.array([measure(record) for record in runs.values()], dtype=float)
 
 
+def means(measure: Callable[[Record], float], *groups: Runs) -> list[float]:
+    """The mean of a number over each group of runs that has any."""
+    return [float(of_all(runs, measure).mean()) for runs in groups if runs]
+
+
 def differences(first: Runs, second: Runs, measure: Callable[[Record], float]) -> Array:
     """By how much a number of the second runs is larger, for every seed that both have."""
     both = [seed for seed in first if seed in second]
@@ -389,8 +394,8 @@ class Comparison:
         self, name: str, words: str, measure: Callable[[Record], float], one: Runs, other: Runs
     ) -> Claim:
         """The claim that the loss of some runs is lower than that of others."""
-        means = [of_all(runs, measure).mean() for runs in (one, other) if runs]
-        against = "{:.3g} against {:.3g}".format(*means) if len(means) == 2 else ""
+        both = means(measure, one, other)
+        against = "{:.3g} against {:.3g}".format(*both) if len(both) == 2 else ""
         note = against and against + divergences(one, other)
         return self.mean(name, words, differences(other, one, measure), "<", 0.0, note)
 
@@ -433,8 +438,8 @@ def _beside(ours: Runs, theirs: Runs, eps: float) -> str:
     """The accuracies behind a lead."""
     if not ours or not theirs:
         return ""
-    means = [of_all(runs, accuracy(eps)).mean() for runs in (ours, theirs)]
-    return "{:.1f} % against {:.1f} %".format(*means) + divergences(theirs, ours)
+    both = means(accuracy(eps), ours, theirs)
+    return "{:.1f} % against {:.1f} %".format(*both) + divergences(theirs, ours)
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ under every attack.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,19 +117,12 @@ def figure(records: Sequence[Record]) -> Figure:
             name: robust_training.by_seed(records, method=m, lr_y=lr_y)
             for m, name in robust_training.METHODS.items()
         }
-        ends = _adam_and_neada(lines, robust_training.accuracy(_EPS))
+        adam_and_neada = list(lines.values())[:2]
+        ends = robust_training.means(robust_training.accuracy(_EPS), *adam_and_neada)
         title = "{}: Adam ends at {:.0f} %, NeAda at {:.0f} %".format(rate, *ends)
         accuracies.append(robust_training.panel(title, f"test_{_EPS:g}", lines, level))
-        begins = _adam_and_neada(lines, robust_training.mean_loss_of_beginning)
-        title = "{}: first losses Adam {:.2f}, NeAda {:.2f}".format(rate, *begins)
+        first = robust_training.means(robust_training.mean_loss_of_beginning, *adam_and_neada)
+        title = "{}: first losses Adam {:.2f}, NeAda {:.2f}".format(rate, *first)
         losses.append(robust_training.panel(title, "loss", lines))
     what = f"points under FGSM of {_EPS:g}; first losses: mean over the first fifth of the calls"
     return robust_training.figure_of([*accuracies, *losses], records, what)
-
-
-def _adam_and_neada(
-    lines: robust_training.Lines, measure: Callable[[Record], float]
-) -> list[float]:
-    """The means of a number over the runs of the authors' two loops."""
-    both = robust_training.METHODS["gdmax"], robust_training.METHODS["neada"]
-    return [float(robust_training.of_all(lines[name], measure).mean()) for name in both]
