@@ -4,8 +4,8 @@
 
 Two processes, one per tree, take turns; the ratio of the pair is the median of the ratios within a
 round. Processes differ, so every row is the median over several pairs, with their range. The
-allocator keeps freed memory: otherwise the layout of the heap, that is luck, decides whether a step
-has to get its largest tensors from the system again (up to 30 % of a step).
+allocator keeps freed memory: otherwise it depends on the layout of the heap, thus on luck, whether
+a step has to get its largest tensors from the system again (up to 30 % of a step).
 """
 
 import argparse

@@ -22,7 +22,7 @@ from neada.steppers import NeAda
 from neada.stopping import GradientMapping
 from reproduction import figures
 from reproduction.experiment import Array, Claim, Record, Scale, Seeds
-from reproduction.rates import rate_panel, slope
+from reproduction.rates import claim_about_all, rate_panel, slope
 
 TITLE = "The condition number and v_0 in the cost of an accuracy"
 WHERE = "Theorem 2"
@@ -133,16 +133,11 @@ def _sweeps(records: Sequence[Record], name: str) -> dict[str, tuple[Array, Arra
 
 def _exponent(name: str, words: str, sweeps: dict[str, tuple[Array, Array]], limit: float) -> Claim:
     found = {solver: slope(values, costs) for solver, (values, costs) in sweeps.items()}
-    return Claim(
-        f"constants/{name}",
+    sentence = (
         f"the outer steps for an error of {_EPSILON:g} grow at most like {words}: largest p over "
-        "the inner solvers, consistent with the bound",
-        WHERE,
-        max(found.values()),
-        "<=",
-        limit,
-        note=", ".join(f"{solver} {p:.2f}" for solver, p in found.items()),
+        "the inner solvers, consistent with the bound"
     )
+    return claim_about_all(f"constants/{name}", sentence, found, "<=", limit)
 
 
 def figure(records: Sequence[Record]) -> Figure | None:

@@ -158,17 +158,12 @@ def _swept(records: Sequence[Record]) -> list[Record]:
 
 
 def _rate(name: str, words: str, records: Sequence[Record]) -> Claim:
-    found = {record.config.label: _exponent(record) for record in records}
-    return Claim(
-        f"deterministic-rate/{name}",
+    sentence = (
         f"{words}: the calls for an error eps are eps^-p log(calls); largest p over the games "
-        "(theory 2)",
-        WHERE,
-        max(found.values()),
-        "<=",
-        _LIMIT,
-        note="; ".join(f"{label}: {p:.2f}" for label, p in found.items()),
+        "(theory 2)"
     )
+    found = {record.config.label: _exponent(record) for record in records}
+    return rates.claim_about_all(f"deterministic-rate/{name}", sentence, found, "<=", _LIMIT)
 
 
 def _hardness(records: Sequence[Record]) -> Claim:
@@ -185,18 +180,12 @@ def _hardness(records: Sequence[Record]) -> Claim:
 
 
 def _share(records: Sequence[Record]) -> Claim:
-    found = {record.config.label: record.rows[-1]["share"] for record in records}
-    least = min(found, key=found.__getitem__)
-    return Claim(
-        "deterministic-rate/share",
+    sentence = (
         "the error is the gradient of Phi and not the error of y: smallest share of grad Phi in "
-        "the squared error",
-        WHERE,
-        found[least],
-        ">=",
-        0.5,
-        note=f"{least}; largest {max(found.values()):.2f}",
+        "the squared error"
     )
+    found = {record.config.label: record.rows[-1]["share"] for record in records}
+    return rates.claim_about_all("deterministic-rate/share", sentence, found, ">=", 0.5)
 
 
 def _exponent(record: Record, log_power: float = 1.0) -> float:

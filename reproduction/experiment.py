@@ -24,13 +24,14 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from neada.runs import RunFolder, encode
 
@@ -66,7 +67,7 @@ SUBJECTS: dict[Subject, str] = {
 }
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
-        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about four minutes on "
+        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about two minutes on "
         "two cores. Results can change with longer runs and more seeds."
     ),
     "standard": (
@@ -177,6 +178,33 @@ def read_record(run: RunFolder, config: Any) -> Record:
 def chosen_seeds(seeds: Seeds, usual: int) -> tuple[int, ...]:
     """Return the given seeds, or else the first ones."""
     return tuple(range(usual) if seeds is None else seeds)
+
+
+def interval(values: Array) -> tuple[Array, Array]:
+    """The 95 % confidence interval of the mean over the last axis, by Student's t.
+
+    Example:
+        >>> low, high = interval(np.array([1.0, 2.0, 3.0]))
+        >>> print(f"{low:.3f} {high:.3f}")
+        -0.484 4.484
+    """
+    size = values.shape[-1]
+    half = stdtrit(size - 1, 0.975) * values.std(axis=-1, ddof=1) / np.sqrt(size)
+    return values.mean(axis=-1) - half, values.mean(axis=-1) + half
+
+
+def draws(
+    seeds: Sequence[int], draw: Callable[[np.random.Generator], NDArray[Any]]
+) -> Iterator[Array]:
+    """Yield the random numbers of all rows, again and again; rows of one seed have the same.
+
+    Args:
+        seeds: The seed of each row's own generator.
+        draw: Draws the numbers of one row for many times, which are the first dimension.
+    """
+    generators = [np.random.default_rng(seed) for seed in seeds]
+    while True:
+        yield from np.stack([draw(generator) for generator in generators], axis=1)
 
 
 def run_folder(out: Path, name: str, config: Any) -> Path:

@@ -22,6 +22,7 @@ from neada.plots import (
     shared_legend,
 )
 from neada.runs import atomic_write
+from reproduction.experiment import interval
 
 _DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (7, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 # The color and the marker of each method. Without NeAda's inner loop the color is a lighter one of
@@ -87,7 +88,11 @@ def save(figure: Figure, folder: Path, name: str = "figure") -> tuple[Path, Path
     return paths
 
 
-_BAND = (0.1, 0.9)
+Band = Literal["seeds", "mean"]
+_BAND_WORDS: dict[Band, str] = {
+    "seeds": "10th to 90th percentile",
+    "mean": "95 % confidence interval of the mean",
+}
 _BAND_SEEDS = 5
 """With fewer columns every one is drawn instead of a band."""
 Scale = Literal["linear", "log"]
@@ -142,9 +147,10 @@ def curves_figure(
     legends: Literal["shared", "own"] = "shared",
     panel_size: tuple[float, float] = (3.4, 2.8),
     largest: float = 1e6,
+    bands: Band = "seeds",
     note: str = "",
 ) -> Figure:
-    """One panel beside the other: the mean over seeds, and their middle 80 % as a band.
+    """One panel beside the other: the mean over seeds with a band.
 
     On a logarithmic axis the mean is geometric, and an exact zero is drawn at 1e-17. Words below
     the figure say what the lines and bands are.
@@ -159,6 +165,7 @@ def curves_figure(
         legends: One below all panels, or one below each.
         panel_size: Width and height in inches.
         largest: On a logarithmic axis, what is beyond it leaves the panel through its upper edge.
+        bands: The middle 80 % of the seeds, or a confidence interval of the mean.
         note: Further words there.
     """
     figure, axes = new_figure(len(panels), num_columns, panel_size)
@@ -167,12 +174,15 @@ def curves_figure(
         own = [curve.label for curve in panel.curves]
         styles = method_styles(labels if legends == "shared" else own)
         for offset, curve in enumerate(panel.curves):
-            _draw(cell, curve, styles[curve.label], panel.y_scale, offset, 10 * largest)
+            style = styles[curve.label]
+            _draw(cell, curve, style, panel.y_scale, offset, 10 * largest, bands)
         for label, x, y in panel.guides:
             cell.plot(x, y, color="0.35", linestyle=":", linewidth=1.2, label=label or None)
         outer_label = "" if number % num_columns else y_label
         label_axes(cell, panel.title, panel.x_label or x_label, panel.y_label or outer_label)
         cell.set(xscale=x_scale, yscale=panel.y_scale)
+        if x_scale == "linear":
+            cell.locator_params(axis="x", integer=True)
         cell.grid(alpha=0.25)
         if panel.y_scale == "log" and cell.get_ylim()[1] > 2 * largest:
             cell.set_ylim(top=2 * largest)
@@ -181,33 +191,38 @@ def curves_figure(
             cell.legend(fontsize=8, ncols=legend_columns, frameon=False, **below)
     if legends == "shared":
         shared_legend(figure, axes, legend_columns)
-    add_note(figure, "; ".join(filter(None, [_meaning(panels), note])))
+    add_note(figure, "; ".join(filter(None, [_meaning(panels, bands), note])))
     return figure
 
 
-def _meaning(panels: Sequence[Panel]) -> str:
+def _meaning(panels: Sequence[Panel], bands: Band) -> str:
     """What the lines and bands of a figure are; empty where there is one number at each place."""
     values = [np.asarray(curve.values) for panel in panels for curve in panel.curves]
     counts = {each.shape[1] for each in values if each.ndim == 2}
     if max(counts, default=1) == 1:
         return ""
     number = " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
-    spread = "bands: 10th to 90th percentile"
+    spread = f"bands: {_BAND_WORDS[bands]}"
     if max(counts) < _BAND_SEEDS:
         spread = "thin lines: single seeds"
     return f"lines: mean over {number} seeds (geometric on logarithmic axes); {spread}"
 
 
 def _draw(
-    axes: Axes, curve: Curve, style: Mapping[str, Any], scale: Scale, offset: int, top: float
+    axes: Axes,
+    curve: Curve,
+    style: Mapping[str, Any],
+    scale: Scale,
+    offset: int,
+    top: float,
+    bands: Band,
 ) -> None:
     values = np.asarray(curve.values, dtype=float)
     values = values[:, None] if values.ndim == 1 else values
     if scale == "log":
-        values = np.clip(np.nan_to_num(values, nan=np.inf, posinf=1e300), SMALLEST, top)
-        middle = np.exp(np.log(values).mean(axis=1))
-    else:
-        middle = values.mean(axis=1)
+        values = np.log(np.clip(np.nan_to_num(values, nan=np.inf, posinf=1e300), SMALLEST, top))
+    drawn = np.exp if scale == "log" else np.asarray
+    middle = drawn(values.mean(axis=1))
     # Markers of different curves sit at different places, so that none hides another.
     many = (offset * max(1, len(middle) // 40), max(1, len(middle) // 5))
     every = many if len(middle) > 20 else 1
@@ -215,10 +230,10 @@ def _draw(
         curve.x, middle, label=curve.label, markevery=every, markersize=4.5, alpha=0.95, **style
     )
     if values.shape[1] >= _BAND_SEEDS:
-        low, high = np.quantile(values, _BAND, axis=1)
-        axes.fill_between(curve.x, low, high, color=style["color"], alpha=0.15, lw=0)
+        ends = interval(values) if bands == "mean" else np.quantile(values, (0.1, 0.9), axis=1)
+        axes.fill_between(curve.x, *map(drawn, ends), color=style["color"], alpha=0.15, lw=0)
     elif values.shape[1] > 1:
-        axes.plot(curve.x, values, color=style["color"], alpha=0.35, linewidth=0.5)
+        axes.plot(curve.x, drawn(values), color=style["color"], alpha=0.35, linewidth=0.5)
 
 
 @dataclass(frozen=True)

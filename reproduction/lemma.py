@@ -197,14 +197,16 @@ def figure(records: Sequence[Record]) -> Figure:
         change = np.log10(np.clip(_column(record, "relative")[-1], 1e-9, 1e9)).T
         on_line = np.geomspace(*_L_RANGE, 50)
         lines = [("r = L", on_line, on_line), ("r = L$^2$", on_line, on_line**2)]
-        title = f"{config.label}, {config.num_steps} steps"
+        slope, factor = _fitted_border(record)
+        title = f"{config.label} fails up to r = {factor:.2f} L^{slope:.2f}"
         maps.append(figures.HeatMap(title, config.strengths, config.ratios, change, lines))
     return figures.heat_maps_figure(
         maps,
         num_columns=2,
         x_label="L",
-        y_label="r = lr_y / lr_x",
+        y_label="r",
         panel_size=(4.0, 2.9),
         value_label="log10 of |grad_x| at the end / at the start",
         value_range=(-3.0, 3.0),
+        note=f"after {records[0].config.num_steps} steps; r = lr_y / lr_x",
     )

@@ -45,7 +45,6 @@ KNOWN = {
 _MAX_CALLS = ((0.01, 40000), (0.03, 15000), (0.05, 23000))
 _LONGER = (("NeAda-AMSGrad", 0.01, 4), ("NeAda-AdaGrad", 0.03, 16), ("NeAda-AdaGrad", 0.05, 16))
 """Methods and ratios that are also run from random starts with so many times the calls."""
-_NUM_LONGER: dict[Scale, int] = {"quick": 0, "standard": 2, "paper": 3}
 _NUM_SEEDS: dict[Scale, int] = {"quick": 4, "standard": 10, "paper": 30}
 _EPS = 0.8
 _STOPPING = GradientMapping() | InnerSteps(lambda t: t)
@@ -99,7 +98,7 @@ def configs(scale: Scale, seeds: Seeds = None) -> list[Config]:
     max_calls = tuple((ratio, calls // part) for ratio, calls in _MAX_CALLS)
     longer = [
         Config(method, chosen, ((ratio, times * dict(_MAX_CALLS)[ratio]),), starts=("random",))
-        for method, ratio, times in _LONGER[: _NUM_LONGER[scale]]
+        for method, ratio, times in (() if scale == "quick" else _LONGER)
     ]
     return [*(Config(method, chosen, max_calls) for method in METHODS), *longer]
 
@@ -195,14 +194,14 @@ def figure(records: Sequence[Record]) -> Figure:
     drawn = [record for record in records if not record.config.is_longer]
     panels = [
         figures.Panel(
-            f"ratio {ratio:g}, {_STARTS['paper']}",
+            _title(drawn, ratio, "paper"),
             [figures.Curve(r.config.method, *curves(r, ratio, start="paper")) for r in drawn],
         )
         for ratio, _ in _MAX_CALLS
     ]
     panels += [
         figures.Panel(
-            f"ratio {ratio:g}, {_STARTS['random']}",
+            _title(drawn, ratio, "random"),
             [_ends(record, ratio) for record in drawn],
             guides=[("", np.array([1.0, len(drawn[0].config.seeds)]), _LIMIT)],
             x_label="random start, the best first",
@@ -215,8 +214,23 @@ def figure(records: Sequence[Record]) -> Figure:
         num_columns=3,
         y_label="|grad_x f|, noiseless",
         largest=100.0,
-        note="ratio = lr_y / lr_x; below: the last tenth of the calls, dotted: converged",
+        note="ratio = lr_y / lr_x; below: the last tenth of the calls, dotted: the limit of "
+        "convergence; diverged runs are above the panels",
     )
+
+
+def _title(records: Sequence[Record], ratio: float, start: Start) -> str:
+    """The share of the runs that converge, with and without NeAda's inner loop."""
+    shares = []
+    for is_nested, words in ((True, "NeAda"), (False, "others")):
+        converged = [
+            end_level(record, ratio, start=start) <= _CONVERGED
+            for record in records
+            if record.config.method.startswith("NeAda") == is_nested
+        ]
+        if converged:
+            shares.append(f"{words} {100.0 * np.mean(converged):.0f} %")
+    return f"ratio {ratio:g}, {_STARTS[start]}:\n{', '.join(shares)} converged"
 
 
 def _ends(record: Record, ratio: float) -> figures.Curve:

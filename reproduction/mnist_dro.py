@@ -118,10 +118,8 @@ def figure(records: Sequence[Record]) -> Figure:
     def ends(method: str, eps: float) -> str:
         """The accuracies with both learning rates."""
         groups = [robust_training.by_seed(records, method=method, lr_y=lr_y) for lr_y in _RATES]
-        measure = robust_training.accuracy(eps)
-        return "{:.0f} to {:.0f} %".format(
-            *(robust_training.of_all(g, measure).mean() for g in groups)
-        )
+        both = robust_training.means(robust_training.accuracy(eps), *groups)
+        return "{:.0f} to {:.0f} %".format(*both)
 
     accuracies = [
         robust_training.panel(

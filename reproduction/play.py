@@ -180,8 +180,9 @@ def play(
         assert x.grad is not None
         norm = (x.grad - drawn[:, : x.shape[1]]).norm(dim=1)
         calls.append(stepper.row_calls.clone())
-        norms.append(norm.where(norm <= _DIVERGED, torch.inf))
-        finished = done | (stepper.row_calls >= rows.max_calls) | norms[-1].isinf()
+        diverged = ~(norm <= _DIVERGED)
+        norms.append(norm.masked_fill(diverged, torch.inf))
+        finished = done | (stepper.row_calls >= rows.max_calls) | diverged
         if not finished.equal(done):
             done = finished
             stepper.freeze(done)

@@ -29,6 +29,7 @@ PAPER = (
 
 _STOPPING = GradientMapping() | InnerSteps(lambda t: 0.1 * t)
 _MAX_CALLS = ((1.0, 8000), (2.0, 8000), (4.0, 2000), (8.0, 5000))
+_MESSAGES = ("only NeAda falls", "only NeAda falls", "all but GDA fall", "all fall")
 _X0, _Y0, _L = 1.0, 0.01, 2.0
 _START = abs(_L * (_Y0 - _L * _X0))
 
@@ -167,9 +168,10 @@ def figure(records: Sequence[Record]) -> Figure:
     """One panel per ratio."""
     panels = [
         figures.Panel(
-            f"r = {ratio:g}", [figures.Curve(r.config.method, *curves(r, ratio)) for r in records]
+            f"r = {ratio:g}: {message}",
+            [figures.Curve(r.config.method, *curves(r, ratio)) for r in records],
         )
-        for ratio, _ in _MAX_CALLS
+        for (ratio, _), message in zip(_MAX_CALLS, _MESSAGES, strict=True)
     ]
     return figures.curves_figure(
         panels,

@@ -1,7 +1,7 @@
 """How the cost of an accuracy grows with it: exponents, games to measure them on, figures."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neada.problems import Problem
 from reproduction import figures
-from reproduction.experiment import Array
+from reproduction.experiment import Array, Claim, Relation
 
 MODULUS, SMOOTHNESS = 1.0, 10.0
 _TAIL = 0.1
@@ -141,6 +141,15 @@ def tail_game(name: str) -> Problem:
         best_response=lambda x: (x * row).detach(),
         phi=phi,
     )
+
+
+def claim_about_all(
+    id: str, sentence: str, found: Mapping[str, float], relation: Relation, expected: float
+) -> Claim:
+    """A claim of Theorem 2 about the worst of several numbers, which the note names."""
+    worst = min(found.values()) if ">" in relation else max(found.values())
+    note = "; ".join(f"{label}: {number:.2f}" for label, number in found.items())
+    return Claim(id, sentence, "Theorem 2", worst, relation, expected, note=note)
 
 
 def rate_panel(

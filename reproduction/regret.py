@@ -4,7 +4,7 @@ Losses f_t(x) = (x - z_t)^2/2 on [-1, 1] with z_t = +1 or -1 at random, so mu = 
 `GeneralizedAdaGrad` plays all learning rates and seeds, one row each.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from neada.optim import GeneralizedAdaGrad
 from neada.runs import RunFolder
 from neada.sets import Box
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Record, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Array, Claim, Record, Scale, Seeds, chosen_seeds, draws
 from reproduction.rates import slope
 
 TITLE = "Regret of Generalized AdaGrad"
@@ -161,7 +161,9 @@ def run(config: Config, run: RunFolder) -> None:
     # A block of seeds for every learning rate.
     lr = np.repeat(config.lr_shares, len(config.seeds)) * _GRADIENT_BOUND**2 / _MODULUS
     learners = Learners(config.alpha, lr)
-    regrets, sums = play(_signs(config), learners, at)
+    seeds = config.seeds * len(config.lr_shares)  # all learning rates see the same signs
+    signs = draws(seeds, lambda rng: 2.0 * rng.integers(0, 2, _BLOCK) - 1.0)
+    regrets, sums = play(signs, learners, at)
     bounds = proven_bound(learners, sums)
     for number, share in enumerate(config.lr_shares):
         mine = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
@@ -173,14 +175,6 @@ def run(config: Config, run: RunFolder) -> None:
                 )
             ]
         )
-
-
-def _signs(config: Config) -> Iterator[Array]:
-    """+1 or -1 for every row, from one stream per seed; all learning rates see the same."""
-    streams = [np.random.default_rng(seed) for seed in config.seeds]
-    while True:
-        block = np.stack([stream.integers(0, 2, _BLOCK) for stream in streams], axis=1)
-        yield from np.tile(2.0 * block - 1.0, len(config.lr_shares))
 
 
 def claims(records: Sequence[Record]) -> list[Claim]:
@@ -243,12 +237,12 @@ def figure(records: Sequence[Record]) -> Figure:
     )
     panels = [
         figures.Panel(
-            "alpha < 1: slopes of 1 - alpha (dotted)",
+            "alpha < 1: regret grows like T^(1 - alpha) (dotted)",
             [_curve(f"alpha {r.config.alpha:g}", r, _USUAL) for r in slow],
             guides=[_guide(r) for r in slow],
         ),
         figures.Panel(
-            "alpha = 1: the learning rate matters",
+            "alpha = 1: logarithmic if lr is G²/mu",
             [_curve(f"{share:g} G²/mu", r, share) for r in fast for share in r.config.lr_shares],
         ),
     ]

@@ -4,22 +4,26 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from scipy.special import stdtrit
-from torch import nn
 
-from neada import data, models
-from neada.attacks import robust_accuracy
-from neada.data import Batches, Dataset
+from neada import models
+from neada.data import Batches
 from neada.runs import RunFolder
-from neada.training import TrainConfig, TrainStatus, accuracy_names, load_data, train
+from neada.training import (
+    TrainConfig,
+    TrainStatus,
+    accuracy_names,
+    evaluations,
+    load_data,
+    train,
+)
 from reproduction import figures
-from reproduction.experiment import Array, Claim, Record, Relation
+from reproduction.experiment import Array, Claim, Record, Relation, interval
 from reproduction.released import ReleasedTraining
 
 Runs = Mapping[int, Record]
@@ -88,37 +92,29 @@ class TrainingRun:
         return max(1, self.max_calls // self.num_evaluations)
 
 
-_MODELS = {"synthetic": "mlp", "mnist": "cnn", "digits": "small-cnn"}
-
-
 def run(config: TrainingRun, run: RunFolder) -> None:
     """Train, and attack with every size; interrupted runs on images are resumed."""
     is_synthetic = config.data == "synthetic"
-    if config.method in _RELEASED:
-        points = data.load(config.data, seed=config.seed if is_synthetic else 0)
-        shape = points.input_shape, points.num_classes
-        model = models.make(_MODELS[config.data], *shape, seed=config.seed)
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        train_released(config, points, model, run)
-        return
-    asked = TrainConfig(
-        device="cpu",
+    asked = train_config(
+        config,
         data=config.data,
-        method="neada",
         y_optimizer=None if config.method == "default" else "adam",
-        lr_x=config.lr_x,
-        lr_y=config.lr_y,
-        gamma=config.gamma,
-        batch_size=config.batch_size,
-        max_calls=config.max_calls,
         eval_every=config.eval_every,
         eval_samples=config.eval_samples,
-        eval_clip=False,
         eval_eps=config.eps,
-        seed=config.seed,
         **({"data_seed": config.seed} if is_synthetic else {"final_samples": "all"}),
     )
-    train_into(asked, run, resumable=not is_synthetic)
+    if config.method in _RELEASED:
+        train_released(config, asked, run)
+    else:
+        train_into(asked, run, resumable=not is_synthetic)
+
+
+def train_config(config: Any, **options: Any) -> TrainConfig:
+    """The library's config for a run of an experiment, with some options that differ."""
+    fields = ("lr_x", "lr_y", "gamma", "batch_size", "max_calls", "seed")
+    common = {name: getattr(config, name) for name in fields}
+    return TrainConfig(device="cpu", eval_clip=False, **common, **options)
 
 
 def train_into(config: TrainConfig, run: RunFolder, *, resumable: bool) -> None:
@@ -148,12 +144,16 @@ def train_into(config: TrainConfig, run: RunFolder, *, resumable: bool) -> None:
         run.append([{"calls": end, **none_right, _DIVERGED: result.message} for end in ends])
 
 
-def train_released(config: TrainingRun, points: Dataset, model: nn.Module, run: RunFolder) -> None:
+def train_released(config: TrainingRun, asked: TrainConfig, run: RunFolder) -> None:
     """Train with the authors' released loop, and append losses and accuracies to the run.
 
     There is a checkpoint with every evaluation; the next attempt resumes from the last one.
     """
     assert config.lr_y is not None
+    points = load_data(asked)
+    shape = points.input_shape, points.num_classes
+    model = models.make(asked.model_name, *shape, seed=config.seed)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     state = ReleasedTraining(
         model,
         torch.optim.Adam(model.parameters(), lr=config.lr_x),
@@ -177,28 +177,25 @@ def train_released(config: TrainingRun, points: Dataset, model: nn.Module, run: 
         state.load_state_dict(checkpoint.state["training"])
         batches.load_state_dict(checkpoint.state["batches"])
         rows = checkpoint.state["rows"]
-
-    def evaluate(num_samples: int | None) -> dict[str, float]:
-        return _accuracies(model, points, config.eps, num_samples)
-
-    for row in _released_rows(state, batches, evaluate, config.eval_every, config.eval_samples):
-        rows.append(row)
-        if "eval_samples" in row:
-            folder.save_checkpoint(
-                {"training": state.state_dict(), "batches": batches.state_dict(), "rows": rows}
-            )
+    for row, at_end in _released_rows(state, batches, config.eval_every):
+        if at_end is None:
+            rows.append(row)
+            continue
+        rows += [row | found for found in evaluations(asked, model, points, at_end)]
+        folder.save_checkpoint(
+            {"training": state.state_dict(), "batches": batches.state_dict(), "rows": rows}
+        )
     run.append(rows)
     folder.finish()
 
 
 def _released_rows(
-    state: ReleasedTraining,
-    batches: Batches,
-    evaluate: Callable[[int | None], dict[str, float]],
-    every: int,
-    eval_samples: int | None,
-) -> Iterator[dict[str, Any]]:
-    """Train, and yield rows of the metrics: 100 in total, and one for every evaluation."""
+    state: ReleasedTraining, batches: Batches, every: int
+) -> Iterator[tuple[dict[str, Any], bool | None]]:
+    """Train, and yield rows of the metrics: 100 in total, and one for every evaluation.
+
+    With each row: whether it is the last one; None if the model is not evaluated there.
+    """
     losses: list[float] = []
     for inputs, targets, _ in batches.endless():
         if state.calls == state.max_calls:
@@ -213,26 +210,7 @@ def _released_rows(
             row: dict[str, Any] = {"calls": state.calls, "x_steps": state.x_steps}
             row |= {"loss": float(np.mean(losses))} if losses else {}
             losses = []
-            yield row | (evaluate(eval_samples) if is_evaluated else {})
-            if at_end and eval_samples is not None:
-                yield row | evaluate(None)
-
-
-def _accuracies(
-    model: nn.Module, points: Dataset, eps: Sequence[float], num_samples: int | None
-) -> dict[str, float]:
-    """Accuracies under FGSM on the first samples of each part of the data but the first."""
-    found: dict[str, float] = {}
-    for part, (inputs, targets) in points.splits.items():
-        if part == "train":
-            continue
-        chunks = zip(
-            *(torch.split(every[:num_samples], 100) for every in (inputs, targets)), strict=True
-        )
-        accuracy = robust_accuracy(model, list(chunks), "fgsm", eps)
-        shares = {"clean": accuracy.clean, **{f"{e:g}": a for e, a in accuracy.attacked.items()}}
-        found |= {f"{part.replace('-', '_')}_{kind}": share for kind, share in shares.items()}
-    return found | {"eval_samples": len(points.targets_test[:num_samples])}
+            yield row, at_end if is_evaluated else None
 
 
 def _give_way() -> NoReturn:
@@ -260,15 +238,15 @@ def of_all(runs: Runs, measure: Callable[[Record], float]) -> Array:
     return np.array([measure(record) for record in runs.values()], dtype=float)
 
 
+def means(measure: Callable[[Record], float], *groups: Runs) -> list[float]:
+    """The mean of a number over each group of runs that has any."""
+    return [float(of_all(runs, measure).mean()) for runs in groups if runs]
+
+
 def differences(first: Runs, second: Runs, measure: Callable[[Record], float]) -> Array:
     """By how much a number of the second runs is larger, for every seed that both have."""
     both = [seed for seed in first if seed in second]
-    return _exact([measure(second[s]) - measure(first[s]) for s in both])
-
-
-def _exact(differences: list[float]) -> Array:
-    """Differences of shares without the rounding that would make a tie a lead."""
-    return np.round(np.array(differences, dtype=float), 9)
+    return np.array([measure(second[s]) - measure(first[s]) for s in both], dtype=float)
 
 
 def last(record: Record, name: str) -> float:
@@ -321,60 +299,25 @@ def over_calls(runs: Runs, name: str) -> tuple[Array, Array]:
     return grid, np.stack([np.interp(grid, *column) for column in columns], axis=1)
 
 
-def interval(values: Array) -> tuple[float, float]:
-    """The 95 % confidence interval of a mean, by Student's t; infinite for fewer than two values.
-
-    Example:
-        >>> low, high = interval(np.array([1.0, 2.0, 3.0]))
-        >>> round(low, 3), round(high, 3)
-        (-0.484, 4.484)
-    """
-    if len(values) < 2:
-        return -math.inf, math.inf
-    half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
-
-
-def about_mean(
-    id: str,
-    sentence: str,
-    where: str,
-    values: Array,
-    relation: Relation,
-    expected: float | tuple[float, float],
-    note: str = "",
-    untested: str = "",
-) -> Claim:
-    """A claim about the mean of a number that every seed has.
+def about_mean(claim: Claim, values: Array) -> Claim:
+    """Complete a claim about the mean of a number that every seed has.
 
     It is tested if the 95 % confidence interval of the mean lies on one side of the expected
     number, or inside or outside the expected range.
     """
-    low, high = interval(values)
-    inside, outside = _sides(low, high, relation, expected)
-    words = f"95 % interval from {low:.3g} to {high:.3g}"
+    values = np.round(values, 9)  # the rounding of shares would make a tie a lead
+    limits = claim.expected if isinstance(claim.expected, tuple) else (claim.expected,)
+    note, untested = claim.note, claim.untested
     if len(values) < 2:
         untested = untested or "a single seed allows no conclusion"
-    elif not (inside or outside):
-        untested = untested or f"the {words} allows no conclusion"
-    if len(values) >= 2:
+    else:
+        low, high = interval(values)
+        words = f"95 % interval from {low:.3g} to {high:.3g}"
+        if not all(high < limit or limit < low for limit in limits):
+            untested = untested or f"the {words} allows no conclusion"
         note = "; ".join(part for part in (words, note) if part)
-    return Claim(
-        *(id, sentence, where, float(values.mean()), relation, expected),
-        len(values),
-        note,
-        untested,
-    )
-
-
-def _sides(
-    low: float, high: float, relation: Relation, expected: float | tuple[float, float]
-) -> tuple[bool, bool]:
-    """Whether all of an interval satisfies a relation, and whether none of it does."""
-    if isinstance(expected, tuple):
-        return expected[0] <= low and high <= expected[1], high < expected[0] or low > expected[1]
-    above, below = low > expected, high < expected
-    return (above, below) if relation in (">", ">=") else (below, above)
+    mean, seeds = float(values.mean()), len(values)
+    return replace(claim, measured=mean, seeds=seeds, note=note, untested=untested)
 
 
 def accuracy(eps: float) -> Callable[[Record], float]:
@@ -421,7 +364,8 @@ class Comparison:
     ) -> Claim:
         """A claim about the mean of a number that every seed has."""
         place = f"{self.name}/{name}", sentence, where or self.where
-        return about_mean(*place, values, relation, expected, note, self.untested)
+        claim = Claim(*place, None, relation, expected, note=note, untested=self.untested)
+        return about_mean(claim, values)
 
     def level(self, name: str, words: str, method: str, eps: float, expected: float) -> Claim:
         """The claim that a method is accurate with separate learning rates."""
@@ -439,22 +383,19 @@ class Comparison:
 
     def advantages(self, eps: float) -> Array:
         """How much more Adam loses than NeAda from separate to equal rates, by seed."""
-        first, second = self.drops("gdmax", eps), self.drops("neada", eps)
-        return _exact([first[seed] - second[seed] for seed in first if seed in second])
+        return self.drops("gdmax", eps) - self.drops("neada", eps)
 
-    def drops(self, method: str, eps: float) -> dict[int, float]:
+    def drops(self, method: str, eps: float) -> Array:
         """What a method loses from separate to equal learning rates, by seed."""
         separate, equal = (self.runs(method, rate) for rate in self.rates)
-        measure = accuracy(eps)
-        both = [seed for seed in separate if seed in equal]
-        return {seed: measure(separate[seed]) - measure(equal[seed]) for seed in both}
+        return differences(equal, separate, accuracy(eps))
 
     def lower_loss(
         self, name: str, words: str, measure: Callable[[Record], float], one: Runs, other: Runs
     ) -> Claim:
         """The claim that the loss of some runs is lower than that of others."""
-        means = [of_all(runs, measure).mean() for runs in (one, other) if runs]
-        against = "{:.3g} against {:.3g}".format(*means) if len(means) == 2 else ""
+        both = means(measure, one, other)
+        against = "{:.3g} against {:.3g}".format(*both) if len(both) == 2 else ""
         note = against and against + divergences(one, other)
         return self.mean(name, words, differences(other, one, measure), "<", 0.0, note)
 
@@ -497,8 +438,8 @@ def _beside(ours: Runs, theirs: Runs, eps: float) -> str:
     """The accuracies behind a lead."""
     if not ours or not theirs:
         return ""
-    means = [of_all(runs, accuracy(eps)).mean() for runs in (ours, theirs)]
-    return "{:.1f} % against {:.1f} %".format(*means) + divergences(theirs, ours)
+    both = means(accuracy(eps), ours, theirs)
+    return "{:.1f} % against {:.1f} %".format(*both) + divergences(theirs, ours)
 
 
 def _column(record: Record, name: str) -> tuple[Array, Array]:
@@ -544,6 +485,7 @@ def figure_of(panels: Sequence[figures.Panel], records: Sequence[Record], what: 
         y_label="",
         legend_columns=2,
         panel_size=(4.6, 3.1),
+        bands="mean",
         note=sample_note(records, what),
     )
     for axes in drawn.axes:

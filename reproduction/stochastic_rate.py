@@ -9,7 +9,7 @@ response.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from neada.runs import RunFolder
 from neada.sets import Box
 from neada.steppers import NeAda
 from neada.stopping import FixedSteps, InnerSteps, StoppingRule
-from reproduction.experiment import Claim, Record, Relation, Scale, Seeds, chosen_seeds
+from reproduction.experiment import Claim, Record, Relation, Scale, Seeds, chosen_seeds, draws
 from reproduction.rates import complexity_exponent, rate_figure, rate_panel, slope, theorem_1_bound
 
 TITLE = "Samples for an accuracy, with noise"
@@ -176,7 +176,7 @@ def run(config: Config, run: RunFolder) -> None:
     )
     in_game = {game: per_row([float(case.game == game) for case, _ in groups]) for game in _GAMES}
     y_noise_std = per_row([case.noise_std for case, _ in groups])
-    noise = _noise(config.seeds, len(groups))
+    noise = draws(config.seeds * len(groups), lambda rng: rng.standard_normal((256, 2)))
     drawn = x_noise_std = torch.empty(0)
 
     def phi() -> Tensor:
@@ -185,7 +185,7 @@ def run(config: Config, run: RunFolder) -> None:
 
     def closure() -> Tensor:
         nonlocal drawn
-        drawn = next(noise)
+        drawn = torch.from_numpy(next(noise))
         linear = x_noise_std * drawn[:, :1] * x + y_noise_std * drawn[:, 1:] * y
         return (phi() - 0.5 * (y - _COUPLING * x) ** 2 + linear)[:, 0]
 
@@ -216,14 +216,6 @@ def run(config: Config, run: RunFolder) -> None:
                 row["y_error"] = float(np.sqrt(y_mean.mean()))
                 row["share"] = float(phi_mean.mean() / x_mean.mean())
                 run.append([row])
-
-
-def _noise(seeds: Sequence[int], num_groups: int) -> Iterator[Tensor]:
-    """Two standard normal numbers per row and call, from one stream per seed."""
-    streams = [np.random.default_rng(seed) for seed in seeds]
-    while True:
-        block = np.stack([stream.standard_normal((256, 2)) for stream in streams], axis=1)
-        yield from torch.from_numpy(np.tile(block, (1, num_groups, 1)))
 
 
 def _batch(case: Case, epsilon: float, t: int) -> float:

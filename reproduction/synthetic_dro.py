@@ -87,7 +87,7 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             f"from lr_y = {_SEPARATE:g} to equal learning rates {words}: its mean drop in "
             "percentage points"
         )
-        drops = np.round(list(runs.drops(method, _EPS).values()), 9)
+        drops = runs.drops(method, _EPS)
         found.append(runs.mean(f"drop-{name}", sentence, drops, relation, _KEPT))
     sentence = "with equal learning rates Adam ends at about 68 %: its mean accuracy in percent"
     accuracies = robust_training.of_all(adam, robust_training.accuracy(_EPS))
@@ -117,14 +117,12 @@ def figure(records: Sequence[Record]) -> Figure:
             name: robust_training.by_seed(records, method=m, lr_y=lr_y)
             for m, name in robust_training.METHODS.items()
         }
-        ends = [
-            robust_training.of_all(runs, robust_training.accuracy(_EPS)).mean()
-            for runs in list(lines.values())[:2]
-        ]
+        adam_and_neada = list(lines.values())[:2]
+        ends = robust_training.means(robust_training.accuracy(_EPS), *adam_and_neada)
         title = "{}: Adam ends at {:.0f} %, NeAda at {:.0f} %".format(rate, *ends)
         accuracies.append(robust_training.panel(title, f"test_{_EPS:g}", lines, level))
-        title = f"training loss, {rate}"
+        first = robust_training.means(robust_training.mean_loss_of_beginning, *adam_and_neada)
+        title = "{}: first losses Adam {:.2f}, NeAda {:.2f}".format(rate, *first)
         losses.append(robust_training.panel(title, "loss", lines))
-    return robust_training.figure_of(
-        [*accuracies, *losses], records, f"points under FGSM of {_EPS:g}"
-    )
+    what = f"points under FGSM of {_EPS:g}; first losses: mean over the first fifth of the calls"
+    return robust_training.figure_of([*accuracies, *losses], records, what)

@@ -63,7 +63,7 @@ def mccormick() -> Problem:
         return surface(x) + (x * y - 0.5 * y.square()).sum(-1)
 
     def surface(x: Tensor) -> Tensor:
-        first, second = x[..., 0], x[..., 1]
+        first, second = x.unbind(-1)
         bowl = (first - second).square() - 1.5 * first + 2.5 * second + 1.0
         return torch.sin(first + second) + bowl
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from neada import parallel, tensors
 from neada.checks import check_flags, check_origin
 from neada.inner import Counted, Counters, NoProgress, Player, backward
-from neada.scalars import Flag, Scalar, any_true, negate, where
+from neada.scalars import Flag, Scalar, all_finite, all_true, any_true, negate, where
 from neada.sets import Set
 
 __all__ = ["PLAYERS", "Closure", "Evaluation", "Sets", "Step", "StepInfo", "Stepper"]
@@ -270,7 +270,7 @@ class Stepper(Counted, ABC):
         counters.samples_x += self._batch_size * ("x" in players)
         counters.samples_y += self._batch_size * ("y" in players)
         if self.rowwise:
-            self.row_calls += len(players) * self._counted_rows
+            self.row_calls.add_(self._counted_rows, alpha=len(players))
 
     def _gradient(self, closure: Closure, player: Player, keep_graph: bool = False) -> Evaluation:
         """Evaluate f, and leave the gradient of one player in `.grad`."""
@@ -303,13 +303,11 @@ class Stepper(Counted, ABC):
         """Check value and gradient, and compute the norms of the gradient and of its mapping."""
         grad_sq = self._norm(self._grads(player))
         largest = torch.finfo(self._players[player][0].dtype).max
-        finite: Flag
-        if self.rowwise:
-            finite = value.isfinite() & (grad_sq <= largest)
-            all_finite = bool(finite.all())
-        else:  # Python numbers, which launch no kernel
-            finite = all_finite = math.isfinite(value.item()) and bool(grad_sq <= largest)
-        if not all_finite:
+        in_range = grad_sq <= largest
+        finite: Flag = all_finite(value if self.rowwise else value.item()) and all_true(in_range)
+        if not finite:
+            if self.rowwise:
+                finite = value.isfinite() & in_range
             self._clear_non_finite(player, value, negate(finite))
         if not self._has_set[player]:
             return Evaluation(value, grad_sq, grad_sq, graph)

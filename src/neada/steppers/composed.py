@@ -11,6 +11,7 @@ from neada import parallel, tensors
 from neada.inner import Player
 from neada.optim.base import PlayerOptimizer
 from neada.optim.constrain import installed_sets
+from neada.scalars import all_finite
 from neada.sets import Set
 from neada.steppers.base import Closure, Evaluation, Stepper
 
@@ -158,7 +159,7 @@ class ComposedStepper(Stepper):
 
 def _zero_where_undefined(value: Tensor, frozen: Tensor) -> Tensor:
     """Values, with zeros for frozen rows where f is NaN or Inf."""
-    return torch.where(frozen & ~value.isfinite(), 0.0, value)
+    return value if all_finite(value) else torch.where(frozen & ~value.isfinite(), 0.0, value)
 
 
 def _state_of(optimizer: Optimizer) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from neada.lazy import lazy_names
 
 if TYPE_CHECKING:
     from neada.training.config import TrainConfig
-    from neada.training.evaluation import accuracy_names
+    from neada.training.evaluation import accuracy_names, evaluations
     from neada.training.loop import train
     from neada.training.opening import TrainedRun, load_data, open_run
     from neada.training.result import Progress, TrainResult, TrainStatus
@@ -27,6 +27,7 @@ __all__ = [
     "TrainStatus",
     "TrainedRun",
     "accuracy_names",
+    "evaluations",
     "load_data",
     "open_run",
     "train",
