@@ -14,7 +14,18 @@ from torch import Tensor
 
 from neada.sets import HalfSpace, L1Ball, L2Ball, Product, Set, Simplex
 
-__all__ = ["Array", "Face", "Mask", "Side", "dot", "norm", "solve", "times", "trust_region"]
+__all__ = [
+    "Array",
+    "Face",
+    "Mask",
+    "Side",
+    "dot",
+    "norm",
+    "solve",
+    "solve_many",
+    "times",
+    "trust_region",
+]
 
 Array = NDArray[Any]  # of float64
 Mask = NDArray[np.bool_]
@@ -30,8 +41,16 @@ def times(matrix: Array, vector: Array) -> Array:
 
 def solve(matrix: Array, vector: Array) -> Array:
     """The solutions of linear systems, row by row."""
-    solution: Array = np.linalg.solve(matrix, vector[..., None])[..., 0]
-    return solution
+    return solve_many(matrix, vector[..., None])[..., 0]
+
+
+def solve_many(matrix: Array, right: Array) -> Array:
+    """The solutions for several right sides, the shortest ones if a matrix is singular."""
+    try:
+        solutions: Array = np.linalg.solve(matrix, right)
+    except np.linalg.LinAlgError:
+        solutions = np.linalg.pinv(matrix) @ right
+    return solutions
 
 
 def dot(left: Array, right: Array) -> Array:

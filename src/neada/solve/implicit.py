@@ -6,7 +6,7 @@ from torch import Tensor
 
 from neada.sets import Set
 from neada.solve.derivatives import hessian_of
-from neada.solve.geometry import Face, Side
+from neada.solve.geometry import Face, Side, solve_many
 
 __all__ = ["attach_gradients"]
 
@@ -50,7 +50,7 @@ def attach_gradients(
     derivative[:n, :n], derivative[n:, n:] = faces
     face = Face(np.ones((1, len(sign)), dtype=bool), derivative[None])
     system = face.system(matrix[None], np.full(1, length))[0]
-    inverse = torch.from_numpy(np.linalg.solve(system, -length * derivative)).to(field.device)
+    inverse = torch.from_numpy(solve_many(system, -length * derivative)).to(field.device)
     change = inverse @ (field - field.detach())
     parts = torch.split(change, [leaf.numel() for leaf in leaves])
     return [

@@ -5,7 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, times, trust_region
+from neada.solve.geometry import (
+    Array,
+    Mask,
+    Side,
+    dot,
+    norm,
+    solve,
+    solve_many,
+    times,
+    trust_region,
+)
 
 __all__ = ["Model", "definite_update", "least_curvature"]
 
@@ -181,12 +191,12 @@ class Model:
     def curvature(self, d: Array, s: Array) -> Array:
         """The Hessian of the model's maximum over y after these steps."""
         if self.y.home is None:
-            return self.f_xx + self.f_yx.swapaxes(-1, -2) @ np.linalg.solve(
-                self.definite, self.f_yx
-            )
+            follows = solve_many(self.definite, self.f_yx)
+            reduced: Array = self.f_xx + self.f_yx.swapaxes(1, 2) @ follows
+            return reduced
         gradient = times(self.definite, s) - self.b - times(self.f_yx, d)
         face = self.y.face(self.at_y + s - self.length[:, None] * gradient)
-        follows = np.linalg.solve(
+        follows = solve_many(
             face.system(self.definite, self.length),
             self.length[:, None, None] * face.along(self.f_yx),
         )

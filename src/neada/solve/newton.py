@@ -24,7 +24,7 @@ from torch import Tensor
 from neada.inner import NoProgress
 from neada.sets import Set
 from neada.solve.derivatives import Derivatives
-from neada.solve.geometry import Array, Mask, Side, dot, norm, times
+from neada.solve.geometry import Array, Mask, Side, dot, norm, solve_many, times
 from neada.solve.model import Model, definite_update, least_curvature
 from neada.steppers.base import Closure, Step
 from neada.steppers.direct import DirectStepper
@@ -226,7 +226,7 @@ class Newton(DirectStepper):
             "center": y.copy(),
             "moved": zeros + math.inf,  # by the last center
             "start_y": 1.0 + norm(y),
-            "reach_y": 1.0 + norm(y),  # or where the last exact step has led
+            "reach_y": 1.0 + norm(y),  # or where the first exact model has its maximum
         }
         self._state["norm_x"] = self._x.mapping_norm(x, self._state["slope_x"])
         self._state["norm_y"] = self._y.mapping_norm(y, -self._state["slope_y"])
@@ -252,6 +252,12 @@ class Newton(DirectStepper):
         self._refresh_hessian(moving)
         self._update_prox(moving)
         model = self._model()
+        first = state["is_exact"] & model.is_concave & (state["reach_y"] == state["start_y"])
+        if first.any():
+            reach = 1.0 + norm(state["y"] + model.answer(model.b, state["y"])[0])
+            state["reach_y"] = np.where(
+                first, np.maximum(reach, state["reach_y"]), state["reach_y"]
+            )
         d, s, promised, gap = model.step(state["radius_x"])
         base = self._with_prox(state["value"], state["y"])
         noise = self._noise(base)
@@ -412,8 +418,6 @@ class Newton(DirectStepper):
             (slope_y, state["slope_y"]),
         )
         learned = [np.where(accepted[:, None], new - old, 0.0) for new, old in changes]
-        reach = np.maximum(state["reach_y"], norm(trial.y))
-        state["reach_y"] = np.where(accepted & state["is_exact"], reach, state["reach_y"])
         state["is_exact"] &= ~accepted
         state["is_saddle"] &= ~accepted
         names = ("x", "y", "slope_x", "slope_y")
@@ -480,17 +484,10 @@ class Newton(DirectStepper):
     def _follows(self, c: Array, f_yx: Array) -> Array:
         """How y follows x along its face."""
         state = self._state
-        c = c + state["prox"][:, None, None] * np.eye(self._y.size)
-        b = state["slope_y"] - state["prox"][:, None] * (state["y"] - state["center"])
+        c, b = self._held(c), self._pulled(state["slope_y"], state["y"])
         length = 1.0 / np.maximum(np.linalg.norm(c, axis=(1, 2)), 1e-300)
         face = self._y.face(state["y"] + length[:, None] * b)
-        try:
-            steps: Array = np.linalg.solve(
-                face.system(c, length), length[:, None, None] * face.along(f_yx)
-            )
-        except np.linalg.LinAlgError:
-            return np.zeros_like(f_yx)
-        return steps
+        return solve_many(face.system(c, length), length[:, None, None] * face.along(f_yx))
 
     def _look(
         self, moving: Mask, accepted: Mask, is_concave: Mask, is_blurred: Mask, trial: _Trial
@@ -514,8 +511,8 @@ class Newton(DirectStepper):
         shrunk = blurred & (state["radius_x"] <= 100.0 * self._eps * (1.0 + norm(state["x"])))
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
-        away = norm_y > _AWAY * state["start_y"]
-        endless = trial.alone & trial.unfinished & is_concave & state["is_exact"] & away
+        away = norm_y > _AWAY * state["reach_y"]
+        endless = trial.alone & trial.unfinished & is_concave & away
         hold = moving & (stuck | endless) & (state["prox"] == 0.0)
         stuck &= ~hold
         if hold.any():

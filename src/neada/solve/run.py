@@ -372,7 +372,7 @@ class Solve:
         if bool(wrong.any()):
             self.evidence = "the derivatives of f contradict its values: look for detach or no_grad"
         elif status is Status.STALLED and isinstance(self.stepper, Newton):
-            self.evidence += "; its derivatives agree with its values: f is not smooth here"
+            self.evidence += "; f has a kink here, or rounding hides the decrease"
         words = {verdict: verdict.value + self.advice(verdict) for verdict in set(verdicts)}
         messages = [
             words[verdict] + found.sentence(row, distance)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neada.sets import Set
 from neada.solve.derivatives import confirms, hessian_of
-from neada.solve.geometry import Array, Mask, Side, dot, norm
+from neada.solve.geometry import Array, Mask, Side, dot, norm, solve_many
 
 __all__ = ["LARGEST", "Verdict", "derivatives_are_wrong", "duality_gap", "judge"]
 
@@ -100,7 +100,7 @@ def judge(
     inside = face_y @ minus_f_yy @ face_y + (identity - face_y)
     inside = np.where(concave[:, None, None], inside, identity)
     coupling = face_y @ f_yx
-    reduced = f_xx + coupling.swapaxes(1, 2) @ np.linalg.solve(inside, coupling)
+    reduced = f_xx + coupling.swapaxes(1, 2) @ solve_many(inside, coupling)
     size_x = np.linalg.norm(reduced, axis=(1, 2))
     face_x, strict_x = _face(x, down_x, size_x)
     curvature_x = np.where(concave, _least(face_x, reduced), np.nan)
