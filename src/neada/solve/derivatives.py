@@ -192,11 +192,13 @@ def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Arr
         side.write(start)
     before, after = (np.concatenate(parts, 1) for parts in gradients)
     step = np.concatenate(moved[len(sides) :], 1)
-    product = times(hessian, step)
+    product, reach = times(hessian, step), times(np.abs(hessian), np.abs(step))
+    point = np.abs(np.concatenate(starts, 1))
     # Rounding may cost half of the digits, and truncation as many.
-    noise = 1e3 * root**2 * (norm(before) + norm(step) / root)
-    missed = norm(after - before - product)
-    agrees: Mask = ~(missed > 0.1 * norm(product) + noise)
+    terms = np.abs(before) + times(np.abs(hessian), 1.0 + point)
+    noise = 1e3 * root**2 * (terms + norm(before)[:, None])
+    missed = np.abs(after - before - product)
+    agrees: Mask = ~(missed > 0.1 * reach + noise).any(1)
     return agrees
 
 

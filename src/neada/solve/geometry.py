@@ -93,17 +93,29 @@ class Face(NamedTuple):
         identity = np.eye(matrix.shape[-1])
         return identity + self.along(length[:, None, None] * matrix - identity)
 
-    def curvature(self, matrix: Array) -> Array:
-        """The least eigenvalue of a matrix along the face; one where the face is a point."""
+    def curvature(self, matrix: Array, length: Array) -> Array:
+        """The least eigenvalue of a matrix along the face; infinite where the face is a point."""
         if self.derivative is None and self.free.all():
-            inside = matrix
-        else:
-            identity = np.eye(matrix.shape[-1])
-            inside = self.along(self.along(matrix).swapaxes(1, 2)) + (
-                identity - self.along(identity)
-            )
-        least: Array = np.linalg.eigvalsh(inside)[:, 0]
-        return least
+            least: Array = np.linalg.eigvalsh(matrix)[:, 0]
+            return least
+        _, free, inside = self.inside(matrix, length)
+        least = np.linalg.eigvalsh(inside)[:, 0]
+        return np.where(free.any(1), least, math.inf)
+
+    def inside(self, matrix: Array, length: Array) -> tuple[Array, Mask, Array]:
+        """A matrix along the face, with the curvature of the border.
+
+        Returns:
+            Orthogonal coordinates, which of them are free, and the matrix in them; it is a large
+            multiple of the identity where they are not.
+        """
+        vectors, free, bend = self.basis(length)
+        both = free[:, :, None] & free[:, None, :]
+        turned = vectors.swapaxes(1, 2) @ matrix @ vectors
+        large = 1.0 + np.abs(turned).max((1, 2)) * len(turned[0])
+        diagonal = np.where(free, bend, large[:, None])
+        inside = np.where(both, turned, 0.0) + np.eye(matrix.shape[-1]) * diagonal[:, None, :]
+        return vectors, free, inside
 
     def basis(self, length: Array) -> tuple[Array, Mask, Array]:
         """Orthogonal coordinates, which of them are free, and by how much the border bends along.

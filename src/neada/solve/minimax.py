@@ -14,6 +14,7 @@ from neada.solve.methods import Players, make_stepper, remedy
 from neada.solve.points import Sets, check_rows, common_kind, read_form, read_set
 from neada.solve.result import MinimaxResult
 from neada.solve.run import Solve
+from neada.solve.verdict import LARGEST
 from neada.steppers import StepInfo, Stepper
 
 __all__ = ["check_arguments", "minimax"]
@@ -78,7 +79,7 @@ def minimax(
 
     Raises:
         ValueError, TypeError: An argument is invalid, or `fun` does not return a differentiable
-            number.
+            number, or, with `differentiable`, has no second derivatives.
 
     Example:
         >>> result = minimax(lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, 0.0, 0.0)
@@ -113,6 +114,11 @@ def minimax(
         if not differentiable:
             return result
         leaves = [leaf.detach() for leaf in x.leaves + y.leaves]
+        if result.success and result.kind == "unknown":
+            raise ValueError(
+                "differentiable=True needs second derivatives of f and at most "
+                f"{LARGEST} coordinates: use operations that can be differentiated twice"
+            )
         if result.success:
             leaves = attach_gradients(solve.closure(), x.leaves, y.leaves, x_set, y_set)
     num_x = len(x.leaves)

@@ -72,7 +72,7 @@ def _reduced(gradient: Array, hessian: Array, radius: Array) -> Array:
     """The minimizer of a quadratic in a ball."""
     try:
         np.linalg.cholesky(hessian)
-        step = -solve(hessian, gradient)
+        step: Array = -np.linalg.solve(hessian, gradient[..., None])[..., 0]
     except np.linalg.LinAlgError:
         return trust_region(gradient, hessian, radius)
     if bool((norm(step) <= radius).all()):
@@ -117,7 +117,7 @@ class Model:
         lift = np.where(self.is_concave, 0.0, 1e-3 * size - least)[:, None, None]
         if self.y.home is not None:
             face = self.y.face(at_y + self.length[:, None] * slope)
-            self.is_concave = face.curvature(self.concavity) > 0.0
+            self.is_concave = face.curvature(self.concavity, self.length) > 0.0
         lifted = self.concavity + lift * identity
         self.definite = np.where(self.is_concave[:, None, None], lifted, identity)
 

@@ -51,6 +51,7 @@ _WORTH = 16  # calls that an exact Hessian is worth at most: batched products ta
 _DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _CLEAR = 0.9  # a norm that falls by less may do so by rounding
+_COARSE = 1e4  # the same for a norm that no step lowers, instead of a kink
 _ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
 
 
@@ -497,7 +498,7 @@ class Newton(DirectStepper):
         norm_y = norm(state["y"])
         upwards = moving & ~is_concave
         at_rest = state["is_exact"] & is_blurred & ~accepted
-        up = upwards & ((norm_y > _UPWARDS * state["start_y"]) | at_rest)
+        up = upwards & (norm_y > _UPWARDS * state["start_y"])
         self._give_up(up, "f curves upwards in y", "curves up")
         far = moving & (norm_y > _FAR * state["start_y"])
         self._give_up(far, "y runs away", "runs away")
@@ -519,6 +520,7 @@ class Newton(DirectStepper):
             self._hold(hold)
         infinite = state["infinite"] & (shrunk | stuck)
         self._give_up(infinite, "f is not finite where a step leads", "not finite")
+        shrunk |= blurred & ~self._is_coarse()
         self._give_up(shrunk, "no step lowers the maximum over y", "stalled")
         self._give_up(blurred, "a step would change f by less than rounding does", "rounding")
         self._give_up(stuck, "no step lowers the maximum over y", "stalled")
@@ -599,8 +601,9 @@ class Newton(DirectStepper):
             )
             flat = known & (least <= 0.0)
             if self._y.home is not None and flat.any():
-                point = state["y"] + state["slope_y"] / np.maximum(size, 1e-300)[:, None]
-                least = np.minimum(self._y.face(point).curvature(minus_f_yy), 0.0) / size
+                length = 1.0 / np.maximum(size, 1e-300)
+                face = self._y.face(state["y"] + length[:, None] * state["slope_y"])
+                least = np.minimum(face.curvature(minus_f_yy, length), 0.0) / size
             flat &= least >= -2.0 * _FLAT
             if flat.any():
                 self._hold(flat)
@@ -633,6 +636,16 @@ class Newton(DirectStepper):
             bend = 0.5 * dot(point, times(np.abs(state["hessian"]), point))
         errors: Array = _ROUNDING * self._eps * (np.abs(base) + dot(slope, point) + bend)
         return errors
+
+    def _is_coarse(self) -> Mask:
+        """Whether the norms may be due to rounding."""
+        state = self._state
+        if not self._has_matrix:
+            return self._larger_norm() <= math.inf
+        point = np.abs(np.concatenate([state["x"], state["y"]], 1))
+        terms = norm(times(np.abs(state["hessian"]), point))
+        coarse: Mask = self._larger_norm() <= _COARSE * self._eps * terms
+        return coarse
 
     def _refresh_hessian(self, moving: Mask) -> None:
         """Compute the Hessians again where updates have gained too little for their price."""

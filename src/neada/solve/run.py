@@ -382,7 +382,12 @@ class Solve:
         ]
         kinds, curvature_x, curvature_y, condition = (
             part if self.rowwise else part[0].item()
-            for part in (found.kind, found.curvature_x, found.curvature_y, found.condition)
+            for part in (
+                np.where(wrong.cpu(), "unknown", found.kind),
+                found.curvature_x,
+                found.curvature_y,
+                found.condition,
+            )
         )
         counters = self.stepper.counters
         return MinimaxResult(
@@ -418,8 +423,8 @@ class Solve:
             side.read([torch.zeros_like(p) if p.grad is None else p.grad for p in side.params])
             for side in sides
         ]
-        wrong = derivatives_are_wrong(self.closure, sides, slopes)
         signs = [-1.0] * len(groups[0]) + [1.0] * len(groups[1])
+        wrong = derivatives_are_wrong(self.closure, sides, slopes, signs)
         gap = None
         if not self.rowwise:
             gap = duality_gap(sides, [sign * g for sign, g in zip(signs, slopes, strict=True)])
