@@ -196,7 +196,8 @@ def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Arr
     point = np.abs(np.concatenate(starts, 1))
     # Rounding may cost half of the digits, and truncation as many.
     terms = np.abs(before) + times(np.abs(hessian), 1.0 + point)
-    noise = 1e3 * root**2 * (terms + norm(before)[:, None])
+    slack = 1e-7 * np.linalg.norm(hessian, axis=(1, 2)) * norm(step)
+    noise = 1e3 * root**2 * (terms + norm(before)[:, None]) + slack[:, None]
     missed = np.abs(after - before - product)
     agrees: Mask = ~(missed > 0.1 * reach + noise).any(1)
     return agrees

@@ -181,7 +181,8 @@ class Side:
             return point
         if self.is_box:
             return np.clip(point, *self._bounds)
-        return self._project(point)
+        # A row that is NaN or Inf must not end the others.
+        return self._project(np.where(np.isfinite(point), point, 0.0))
 
     def nearest(self, point: Array) -> Array:
         """The nearest points of the set that the player's dtype has."""
@@ -215,7 +216,7 @@ class Side:
             lower, upper = self._bounds
             return Face((point > lower) & (point < upper))
         homes = self.home.sets if isinstance(self.home, Product) else [self.home]
-        here = self._project(point) if near is None else near
+        here = self.project(point) if near is None else near
         if len(homes) == 1:
             parts = [(homes[0], slice(0, self.size))]
         else:
@@ -312,4 +313,5 @@ def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
             if not pending.any():
                 break
         step = np.where((length > radius)[:, None], step * (radius / length)[:, None], step)
-    return times(vectors, step)
+    # Without gradient and curvature there is no step.
+    return times(vectors, np.where(np.isfinite(step), step, 0.0))

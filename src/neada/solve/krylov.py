@@ -14,6 +14,7 @@ __all__ = ["KrylovModel", "NewtonKrylov"]
 _MOST_PRODUCTS = 500  # for one linear system; a worse conditioning needs preconditioning
 _INNER, _OUTER = 1e-4, 1e-2  # relative residuals of the systems of y and of x
 _MOST_FACES = 20  # for one step of y
+_HALVINGS = 10  # of a move that the projection has bent
 _LEVEL = 1e-9  # a smaller curvature of y needs a proximal term
 _FLAT = 1e-12  # a curvature along a direction, relative to the product's length, that may be zero
 
@@ -70,27 +71,43 @@ class KrylovModel:
         return step, gain, gap
 
     def answer(self, slope: Array, at_y: Array) -> tuple[Array, Array]:
-        """The best step of y from a point where f has this slope, and its gain by the model."""
-        step, rest, gain = np.zeros_like(slope), slope, np.zeros(1)
+        """The best step of y from a point where f has this slope, and its gain by the model.
+
+        Projected gradient steps find the face, conjugate gradients the step in it (More & Toraldo
+        1991).
+        """
+        found = (np.zeros_like(slope), slope, np.zeros(1))
+        if self.y.home is None:
+            return self._climb(*found, self._follow(slope), slope, at_y)[0::2]
+        goal = _INNER * self.y.mapping_norm(at_y, -slope)
         for _ in range(_MOST_FACES):
+            step, rest, gain = found
             bend = dot(rest, self._concavity(rest))
             length = np.where(bend > 0.0, dot(rest, rest) / bend, 1.0)[:, None]
-            target = at_y + step + length * rest
-            self.free_y = self.y.face(target).free
-            across = np.where(self.free_y, 0.0, self.y.project(target) - at_y - step)
-            inside = rest - self._concavity(across) if across.any() else rest
-            before = gain
-            newton = self._follow(np.where(self.free_y, inside, 0.0))
-            for move in (across + newton, length * rest):
-                new = self.y.project(at_y + step + move) - at_y
-                image = self._concavity(new)
-                new_gain = dot(slope, new) - 0.5 * dot(new, image)
-                if (new_gain > gain).all():
-                    step, gain, rest = new, new_gain, slope - image
-                    break
-            if self.y.home is None or (gain - before <= _INNER * gain).all():
+            found = self._climb(*found, length * rest, slope, at_y)
+            point = at_y + found[0]
+            pushed = self.y.project(point + 1e-6 * length * found[1])
+            self.free_y = self.y.face(point).free | (pushed != point)
+            newton = self._follow(np.where(self.free_y, found[1], 0.0))
+            found = self._climb(*found, newton, slope, at_y)
+            step, rest, after = found
+            at_rest = self.y.mapping_norm(at_y + step, -rest) <= goal
+            if (at_rest | (after - gain <= _INNER**2 * after)).all():
                 break
-        return step, gain
+        return step, after
+
+    def _climb(
+        self, step: Array, rest: Array, gain: Array, move: Array, slope: Array, at_y: Array
+    ) -> tuple[Array, Array, Array]:
+        """The step after a move, which is halved until the model gains, with its slope and gain."""
+        for _ in range(_HALVINGS):
+            new = self.y.project(at_y + step + move) - at_y
+            image = self._concavity(new)
+            new_gain = dot(slope, new) - 0.5 * dot(new, image)
+            if (new_gain > gain).all():
+                return new, slope - image, new_gain
+            move = 0.5 * move
+        return step, rest, gain
 
     def step(self, radius: Array) -> tuple[Array, Array, Array, Array]:
         """Steps of both players, the decrease that they promise, and what y gains without x."""
