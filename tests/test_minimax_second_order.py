@@ -48,25 +48,71 @@ def test_ill_conditioned_nonconvex_quadratics_are_solved(dim: int, kappa: float)
     assert result.curvature_y == pytest.approx(1 / kappa, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("fun", "start", "kind", "curvatures"),
-    [
-        (lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2, (0.0, 0.0), "strict local minimax", (4, 2)),
-        (lambda x, y: x**4 + x * y - y**2 - x**2 / 4, (0.0, 0.0), "strict local minimax", (0, 2)),
-        (lambda x, y: x**4 - y**2, (1.0, 1.0), "stationary", (0, 2)),
-        (lambda x, y: x * y, (1.0, 1.0), "stationary", (math.nan, 0)),
-    ],
-    ids=["quadratic", "saddle", "flat", "bilinear"],
-)
-def test_the_kind_of_point(fun: Any, start: Any, kind: str, curvatures: tuple) -> None:
-    result = minimax(fun, *start)
-    assert result.success
-    if curvatures == (0, 2) and kind == "stationary":
-        assert result.curvature_x < 1e-3  # x^4 has no curvature at its minimum
-    elif curvatures[0]:
-        assert result.kind == kind
-        found = (result.curvature_x, result.curvature_y)
-        assert found == pytest.approx(curvatures, abs=1e-6, nan_ok=True)
+BALL = sets.L2Ball(1.0)
+# A function, the start, the set of y, and the kind and both curvatures of the point that is found.
+KINDS: dict[str, tuple[Any, ...]] = {
+    "quadratic": (
+        lambda x, y: (x - 1) ** 2 + 2 * x * y - y**2,
+        *(0.0, 0.0, None),
+        *("strict local minimax", 4.0, 2.0),
+    ),
+    "flat": (lambda x, y: x**4 - y**2, 0.0, 0.0, None, "stationary", 0.0, 2.0),
+    "flat by cancellation": (
+        lambda x, y: -0.35 * x**2 + 0.7**0.5 * x * y - 0.5 * y**2 + x**4,
+        *(0.0, 0.0, None),
+        *("stationary", 0.0, 1.0),
+    ),
+    "inflection": (lambda x, y: 5 * x**3 - y**2, 0.0, 0.1, None, "stationary", 0.0, 2.0),
+    "bilinear": (lambda x, y: x * y, 1.0, 1.0, None, "stationary", math.nan, 0.0),
+    "at infinity": (lambda x, y: x**2 + y.log(), 1.0, 1.0, None, "stationary", 2.0, 0.0),
+    # The multiplier of the ball adds to the curvature of -f along its border.
+    "border of a ball": (
+        lambda x, y: x**2 + 5 * (y @ y) + 0.5 * y[0],
+        *(1.0, [0.5, 0.1], BALL),
+        *("strict local minimax", 2.0, 0.5),
+    ),
+    "coupled along a border": (
+        lambda x, y: -0.5 * x**2 + x**4 + 1.2 * x * y[1] - 0.05 * y @ y + 2 * y[0],
+        *(0.0, [1.0, 0.0], BALL),
+        *("strict local minimax", None, None),
+    ),
+    "multiplier": (
+        lambda x, y: (x - 2) ** 2 + y * (x - 1),
+        *(0.0, 0.5, sets.NonNegative()),
+        *("stationary", math.nan, 0.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_kind_of_point(name: str) -> None:
+    fun, x0, y0, y_set, kind, curvature_x, curvature_y = KINDS[name]
+    result = minimax(fun, x0, y0, y_set=y_set)
+    assert result.success and result.kind == kind
+    if curvature_x is not None:
+        assert result.curvature_x == pytest.approx(curvature_x, abs=1e-6, nan_ok=True)
+        assert result.curvature_y == pytest.approx(curvature_y, abs=1e-6)
+
+
+def test_the_curvature_along_a_ball_is_that_of_its_maximum() -> None:
+    """By differences of the maximum over the circle, which is computed on a grid of angles."""
+    fun, x0, y0, y_set, *_ = KINDS["coupled along a border"]
+    result = minimax(fun, x0, y0, y_set=y_set)
+    angles = torch.linspace(-0.6, 0.6, 400_001, dtype=DOUBLE)
+    circle = torch.stack([angles.cos(), angles.sin()])
+
+    def maximum(x: float) -> float:
+        values = -0.5 * x**2 + x**4 + 1.2 * x * circle[1] - 0.05 + 2 * circle[0]
+        return values.max().item()
+
+    step = 1e-2
+    ends = maximum(result.x + step) + maximum(result.x - step)
+    assert result.curvature_x == pytest.approx((ends - 2 * maximum(result.x)) / step**2, abs=1e-2)
+
+
+def test_the_direction_in_which_y_is_no_maximum_may_be_slight() -> None:
+    result = minimax(lambda x, y: x**2 - 1e8 * y[0] ** 2 + 10 * y[1] ** 2, 0.0, [0.0, 0.0])
+    assert result.status is Status.NOT_A_MAXIMUM
 
 
 def test_a_saddle_of_the_maximum_is_left() -> None:
@@ -103,18 +149,27 @@ def without_graph(x: Tensor, y: Tensor) -> Tensor:
     return x**2 - 3 * x + product - y**2
 
 
-@pytest.mark.parametrize(
-    "fun",
-    [
-        without_graph,
-        lambda x, y: (x - 1) ** 2 + x * y.detach() - y**2,
-        lambda x, y: (x.detach() - 1) ** 2 + x * y - y**2,
-    ],
-    ids=["no_grad", "detached y", "detached x"],
-)
-def test_wrong_derivatives_are_no_success(fun: Any) -> None:
-    result = minimax(fun, 0.5, 1.0)
-    assert result.status is Status.STALLED
+# A function whose derivatives are wrong, the start, and the sets.
+WRONG: dict[str, tuple[Any, ...]] = {
+    "no_grad": (without_graph, 0.5, 1.0, None, None),
+    "detached y": (lambda x, y: (x - 1) ** 2 + x * y.detach() - y**2, 0.5, 1.0, None, None),
+    "detached x": (lambda x, y: (x.detach() - 1) ** 2 + x * y - y**2, 0.5, 1.0, None, None),
+    "on a simplex": (
+        lambda x, y: (x**2).sum() + 10 * x[0].detach() - (y**2).sum(),
+        *([0.5, 0.5], [0.3, 0.3], sets.Simplex(), None),
+    ),
+    "at a bound": (
+        lambda x, y: x**2 - 3 * y[0] - (y[1] - 1) ** 2 + 4 * y[1].detach(),
+        *(1.0, [0.5, 0.5], None, sets.NonNegative()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_derivatives_are_no_success(name: str) -> None:
+    fun, x0, y0, x_set, y_set = WRONG[name]
+    result = minimax(fun, x0, y0, x_set=x_set, y_set=y_set)
+    assert result.status is Status.STALLED and result.kind == "unknown"
     assert "derivatives" in result.message
 
 
@@ -146,6 +201,30 @@ def test_functions_without_second_derivatives_are_solved(times: Any) -> None:
 
     result = minimax(fun, [3.0, -2.0, 1.0], [1.0, 2.0, 0.0])
     assert result.success and result.kind == "unknown"
+
+
+def test_a_hidden_second_derivative_is_missed() -> None:
+    """A term that enters linearly does not raise; its Hessian is zero, but its gradient changes."""
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        return 5 * x[0] ** 2 + 0.01 * x[1] ** 2 - Once.apply(x[1]) / 10 - 500 * y**2
+
+    start = [1.0, 0.0], 0.3
+    assert minimax(fun, *start).kind == "unknown"
+    with pytest.raises(ValueError, match="second derivatives"):
+        minimax(fun, *start, differentiable=True)
+
+
+def test_rows_of_games_without_curvature_do_not_end_each_other() -> None:
+    matrices = torch.randn(8, 3, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    start = torch.full((8, 3), 1 / 3, dtype=DOUBLE)
+    simplex = sets.Simplex(per_sample=True)
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        return torch.einsum("ri,rij,rj->r", x, matrices, y)
+
+    result = minimax(fun, start, start, x_set=simplex, y_set=simplex, rowwise=True)
+    assert result.success.all()
 
 
 # Scale.
