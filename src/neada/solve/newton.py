@@ -129,6 +129,9 @@ class Newton(DirectStepper):
         self._x = Side(self._players["x"], x_set, num_rows)
         self._y = Side(self._players["y"], y_set, num_rows)
         self._first_prox = prox
+        # Small Hessians of many rows take less time than their updates.
+        is_cheap = rowwise and 4 * (self._x.size + self._y.size) <= _WORTH
+        self._updates = self._has_matrix and not is_cheap
         self._eps = torch.finfo(self._players["x"][0].dtype).eps
         self._f = Derivatives(self._x, self._y, self._charge)
         self._is_checked = False
@@ -426,7 +429,7 @@ class Newton(DirectStepper):
             state[name] = np.where(accepted[:, None], new, old)
         for name, number in (("value", trial.value), ("norm_x", new_x), ("norm_y", new_y)):
             state[name] = np.where(accepted, number, state[name])
-        if self._has_matrix and not self.rowwise:
+        if self._updates:
             self._learn(*learned)
         return accepted
 
@@ -652,8 +655,7 @@ class Newton(DirectStepper):
         state = self._state
         price = 4 * (self._x.size + self._y.size)
         now = self._larger_norm()
-        # The products of many rows are computed at once, so that updates would take longer.
-        worth = 0 if self.rowwise else min(price, _WORTH)
+        worth = min(price, _WORTH) if self._updates else 0
         due = state["price"] >= worth
         gains = due & (now <= _DIGIT * state["norm_then"]) & (worth > 0)
         failing = state["failures"] >= _DOUBT
