@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neada import Status, minimax, sets
+from neada.solve.geometry import Side
 
 DOUBLE = torch.float64
 
@@ -288,3 +289,12 @@ def test_implicit_gradients_are_those_of_differences(x_set: Any, y_set: Any) -> 
         for e in step * torch.eye(3, dtype=DOUBLE)
     ]
     np.testing.assert_allclose(gradient.numpy(), differences, atol=1e-4)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_the_fast_projection_onto_simplices_is_that_of_the_set(per_sample: bool) -> None:
+    points = 3 * torch.randn(50, 6, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    totals = 0.1 + torch.rand(50, generator=torch.Generator().manual_seed(1)).double()
+    home = sets.Simplex(totals if per_sample else 2.0, per_sample=True)
+    found = Side([points.clone()], home, num_rows=50).project(points.numpy())
+    np.testing.assert_allclose(found, home.project(points).numpy(), atol=1e-14)

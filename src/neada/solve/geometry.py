@@ -195,6 +195,8 @@ class Side:
 
     def _project(self, point: Array) -> Array:
         assert self.home is not None
+        if isinstance(self.home, Simplex):
+            return onto_simplex(point, np.asarray(self.home.total).reshape(-1, 1))
         return self.read(self.home.project(self.split(point)))
 
     def mapping_norm(self, point: Array, gradient: Array) -> Array:
@@ -251,7 +253,7 @@ class Side:
             identity * kept[:, None, :] - direction[:, :, None] * direction[:, None, :]
         )
         if isinstance(home, L2Ball):
-            radius = np.reshape(home.radius, (-1, 1))
+            radius = np.asarray(home.radius).reshape(-1, 1)
             derivative *= (radius / np.maximum(radius + distance, 1e-300))[:, :, None]
         return derivative
 
@@ -265,6 +267,20 @@ class Side:
             columns.append(((self._project(moved) - here) / size)[:, part])
         derivative = np.stack(columns, -1)
         return 0.5 * (derivative + derivative.swapaxes(1, 2))
+
+
+def onto_simplex(point: Array, total: Array) -> Array:
+    """The projections of rows onto simplices (Duchi et al. 2008)."""
+    point = point - point.max(1, keepdims=True)
+    decreasing = -np.sort(-point, 1)
+    thresholds = (decreasing.cumsum(1) - total) / np.arange(1, point.shape[1] + 1)
+    last = np.maximum((decreasing > thresholds).sum(1, keepdims=True), 1) - 1
+    inside = np.maximum(point - np.take_along_axis(thresholds, last, 1), 0.0)
+    # The rounding error of the threshold counts once for every active entry: spread it.
+    active = inside > 0.0
+    error = (inside.sum(1, keepdims=True) - total) / np.maximum(active.sum(1, keepdims=True), 1)
+    spread: Array = np.maximum(inside - active * error, 0.0)
+    return spread
 
 
 def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
