@@ -55,27 +55,61 @@ _COARSE = 1e4  # the same for a norm that no step lowers, instead of a kink
 _ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
 
 
-class _Trial(NamedTuple):
-    """Where a step of x has led every row, and the maximization over y there.
+class _Plan(NamedTuple):
+    """What every row is going to try, and what the model expects of it.
 
     Attributes:
+        moving: The rows that are not frozen.
         alone: The rows in which only y moves.
+        d, s: The steps of x and y.
+        promised: By how much the maximum over y is to fall.
+        gap: The length of the bracket at the start.
+        base: f at the start, with the proximal term.
+        noise: The rounding error of f.
+    """
+
+    moving: Mask
+    alone: Mask
+    d: Array
+    s: Array
+    promised: Array
+    gap: Array
+    base: Array
+    noise: Array
+
+    @property
+    def goal(self) -> Array:
+        """How short the bracket has to become."""
+        share = np.where(self.alone, 0.5 * _SHORT, _SHORT)
+        goal: Array = share * np.maximum(self.promised, self.gap) + self.noise
+        return goal
+
+    @property
+    def limit(self) -> Array:
+        """How high the upper end of the bracket may be."""
+        highest = self.base + 1.5 * self.gap - _ENOUGH * self.promised + self.noise
+        return np.where(self.alone, math.inf, highest)
+
+
+class _Trial(NamedTuple):
+    """Where a plan has led every row.
+
+    Attributes:
         x, y: The point.
         value: f there, without a proximal term.
-        highest: An upper end of the maximum over y, with the proximal term.
         gained: By how much f has grown, with the proximal term.
+        gap: The length of the bracket.
         radius_y: The trust region of y at the end.
         unfinished: The rows in which the bracket is still long.
-        lost: Those of them in which y has gone far by an approximate Hessian.
+        lost: Those in which y has gone far by an approximate Hessian.
         price: The evaluations of f.
     """
 
-    alone: Mask
     x: Array
     y: Array
     value: Array
-    highest: Array
     gained: Array
+    gap: Array
     radius_y: Array
     unfinished: Mask
     lost: Mask
@@ -252,89 +286,61 @@ class Newton(DirectStepper):
 
     def _attempt(self) -> Mask:
         """Try one step of every row; returns which of them were accepted."""
-        moving, state = self._moving(), self._state
+        moving = self._moving()
         self._refresh_hessian(moving)
         self._update_prox(moving)
         model = self._model()
-        first = state["is_exact"] & model.is_concave & (state["reach_y"] == state["start_y"])
-        if first.any():
-            reach = 1.0 + norm(state["y"] + model.answer(model.b, state["y"])[0])
-            state["reach_y"] = np.where(
-                first, np.maximum(reach, state["reach_y"]), state["reach_y"]
-            )
-        d, s, promised, gap = model.step(state["radius_x"])
-        base = self._with_prox(state["value"], state["y"])
-        noise = self._noise(base)
-        # Where the bracket is not short, y moves alone; if f cannot tell, who has the larger norm.
-        is_long = np.where(
-            np.maximum(promised, gap) <= noise,
-            self._held_norm(state["y"], state["slope_y"], state["norm_y"]) > state["norm_x"],
-            gap > _SHORT * promised,
-        )
-        alone = ~model.is_concave | is_long
-        limit = np.where(alone, math.inf, base + 1.5 * gap - _ENOUGH * promised + noise)
-        goal = _SHORT * np.where(alone, 0.5, 1.0) * np.maximum(promised, gap) + noise
-        trial = self._try(model, alone, d, s, base, goal, limit, noise, moving)
-        promised = np.where(alone, trial.gained, promised)
-        is_blurred = promised <= noise  # f cannot tell any more
-        passed = np.where(alone, trial.gained > -noise, trial.highest <= limit)
-        accepted = self._accept(trial, moving & passed & ~trial.lost, is_blurred)
-        self._resize(trial, accepted, moving, norm(d), promised, base + gap - trial.highest, noise)
-        failed = moving & ~accepted
-        more = np.where(alone & accepted, state["failures"], 0.0)
-        state["failures"] = np.where(failed, state["failures"] + 1.0, more)
-        state["price"] = state["price"] + trial.price + accepted
-        worthless = moving & (trial.lost | (trial.unfinished & ~alone))
-        state["price"] = np.where(worthless, math.inf, state["price"])
-        limited = ~alone & (norm(d) >= 0.5 * state["radius_x"])
-        self._look(moving, accepted, model.is_concave, is_blurred & ~limited, trial)
+        plan = self._plan(model, moving)
+        trial = self._try(model, plan)
+        is_blurred = np.where(plan.alone, trial.gained, plan.promised) <= plan.noise
+        accepted = self._accept(plan, trial, is_blurred)
+        self._resize(plan, trial, accepted)
+        self._look(plan, trial, accepted, model.is_concave, is_blurred)
         return accepted
 
     def _model(self) -> Any:
+        """The quadratic model of f here, with the proximal term."""
         state, n = self._state, self._x.size
-        f_xx, f_yx = state["hessian"][:, :n, :n], state["hessian"][:, n:, :n]
-        concavity = self._held(-state["hessian"][:, n:, n:])
-        players = (self._x, self._y, state["x"], state["y"])
+        hessian = state["hessian"]
         return Model(
-            *players,
-            state["slope_x"],
+            *(self._x, self._y, state["x"], state["y"], state["slope_x"]),
             self._pulled(state["slope_y"], state["y"]),
-            f_xx,
-            f_yx,
-            concavity,
+            *(hessian[:, :n, :n], hessian[:, n:, :n], self._held(-hessian[:, n:, n:])),
         )
 
-    def _try(
-        self,
-        model: Any,
-        alone: Mask,
-        d: Array,
-        s: Array,
-        base: Array,
-        goal: Array,
-        limit: Array,
-        noise: Array,
-        moving: Mask,
-    ) -> _Trial:
+    def _plan(self, model: Any, moving: Mask) -> _Plan:
+        """Where the bracket is not short, y moves alone; else both do."""
+        state = self._state
+        first = state["is_exact"] & model.is_concave & (state["reach_y"] == state["start_y"])
+        if first.any():
+            reach = 1.0 + norm(state["y"] + model.answer(model.b, state["y"])[0])
+            reach = np.maximum(reach, state["reach_y"])
+            state["reach_y"] = np.where(first, reach, state["reach_y"])
+        d, s, promised, gap = model.step(state["radius_x"])
+        base = self._with_prox(state["value"], state["y"])
+        noise = self._noise(base)
+        # If f cannot tell, the player with the larger norm moves.
+        norm_y = self._held_norm(state["y"], state["slope_y"], state["norm_y"])
+        blurred = np.maximum(promised, gap) <= noise
+        is_long = np.where(blurred, norm_y > state["norm_x"], gap > _SHORT * promised)
+        alone = ~model.is_concave | is_long
+        return _Plan(moving, alone, d, s, promised, gap, base, noise)
+
+    def _try(self, model: Any, plan: _Plan) -> _Trial:
         """Take a step of x and maximize over y there.
 
         A row is done when its bracket is as short as the goal, when the lower end of it is above
         the limit, or when y cannot gain any more.
         """
-        state, radius = self._state, self._state["radius_y"]
-        x = np.where(alone[:, None], state["x"], self._x.nearest(state["x"] + d))
-        y, slope, value, now = (
-            state["y"],
-            model.b,
-            np.where(alone, base, -math.inf),
-            goal + math.inf,
-        )
-        ahead, expected = s, goal
+        state, radius, alone = self._state, self._state["radius_y"], plan.alone
+        x = np.where(alone[:, None], state["x"], self._x.nearest(state["x"] + plan.d))
+        y, slope, value = state["y"], model.b, np.where(alone, plan.base, -math.inf)
+        ahead, expected, goal, limit = plan.s, plan.noise, plan.goal, plan.limit
         if alone.any():
             rise, expected, _ = model.rise(slope, y, radius)
-            ahead = np.where(alone[:, None], rise, s)
+            ahead = np.where(alone[:, None], rise, ahead)
         ahead = self._y.nearest(y + ahead)
-        pending, price, lost = moving.copy(), np.zeros(len(x)), np.zeros_like(moving)
+        pending, price, lost = plan.moving.copy(), np.zeros(len(x)), np.zeros_like(alone)
         learns = self._has_matrix & ~state["is_exact"]
         for k in range(_MOST_RISES):
             price = price + pending
@@ -343,7 +349,7 @@ class Newton(DirectStepper):
             finite = np.isfinite(found + new_slope.sum(1))
             first = pending & (value == -math.inf)
             gained = np.where(first, 0.0, found - value)
-            better = pending & finite & (first | (gained >= _ENOUGH * expected - noise))
+            better = pending & finite & (first | (gained >= _ENOUGH * expected - plan.noise))
             usable = pending & finite & ~first & learns
             if usable.any():
                 model.learn(usable, ahead - y, new_slope - slope)
@@ -354,18 +360,16 @@ class Newton(DirectStepper):
             y = np.where(better[:, None], ahead, y)
             slope = np.where(better[:, None], new_slope, slope)
             value = np.where(better, found, value)
+            model.move(x, ahead)
+            rise, expected, gap = model.rise(slope, y, radius)
             # f or its gradient may be infinite on the border of a set: try once a little inside.
             inside = first & ~finite & (k == 0)
-            model.move(x, ahead)
-            rise, expected, now = model.rise(slope, y, radius)
             tiny = radius <= self._eps * (1.0 + norm(y))
-            gone = norm(y) > np.where(
-                state["is_exact"], _FAR * state["start_y"], _AWAY * state["reach_y"]
-            )
+            reach = np.where(state["is_exact"], _FAR * state["start_y"], _AWAY * state["reach_y"])
+            gone = norm(y) > reach
             lost |= pending & gone & ~state["is_exact"]
-            over = (now <= goal) | (value > limit) | tiny | gone | (first & ~finite & ~inside)
-            pending &= ~(over & ~inside)
-            pending &= ~(alone & (k >= _MOST_ALONE))
+            over = (gap <= goal) | (value > limit) | tiny | gone | (first & ~finite)
+            pending &= (~over | inside) & ~(alone & (k >= _MOST_ALONE))
             if not pending.any():
                 break
             self.counters.inner_steps += 1
@@ -373,36 +377,30 @@ class Newton(DirectStepper):
             if inside.any():
                 back = inside[:, None]
                 x = np.where(back, self._x.nearest(state["x"] + _INSIDE * (x - state["x"])), x)
-                ahead = np.where(back, self._y.nearest(state["y"] + _INSIDE * s), ahead)
+                nearer = self._y.nearest(state["y"] + _INSIDE * plan.s)
+                ahead = np.where(back, nearer, ahead)
         if not np.array_equal(ahead, y):
             self._f.at(x, y)
         self._keep_concavity(model, learns)
-        apart = y - state["center"]
-        raw = value + 0.5 * state["prox"] * dot(apart, apart)
-        return _Trial(
-            alone,
-            x,
-            y,
-            raw,
-            value + now,
-            value - base,
-            radius,
-            np.where(alone, ~(now <= goal), pending),
-            lost,
-            price,
-        )
+        without = value + (value - self._with_prox(value, y))
+        unfinished = np.where(alone, ~(gap <= goal), pending)
+        gained = value - plan.base
+        return _Trial(x, y, without, gained, gap, radius, unfinished, lost, price)
 
     def _keep_concavity(self, model: Any, rows: Mask) -> None:
+        """Keep what the model has learned of f in y."""
         state, n = self._state, self._x.size
         if rows.any():
-            learned = state["prox"][:, None, None] * np.eye(self._y.size) - model.concavity
-            block = state["hessian"][:, n:, n:]
-            state["hessian"] = state["hessian"].copy()
-            state["hessian"][:, n:, n:] = np.where(rows[:, None, None], learned, block)
+            learned = self._held(np.zeros_like(model.concavity)) - model.concavity
+            hessian = state["hessian"].copy()
+            hessian[:, n:, n:] = np.where(rows[:, None, None], learned, hessian[:, n:, n:])
+            state["hessian"] = hessian
 
-    def _accept(self, trial: _Trial, passed: Mask, is_blurred: Mask) -> Mask:
+    def _accept(self, plan: _Plan, trial: _Trial, is_blurred: Mask) -> Mask:
         """Move the rows whose step has passed; returns who moved."""
-        state = self._state
+        state, alone = self._state, plan.alone
+        falls = plan.base + trial.gained + trial.gap <= plan.limit
+        passed = plan.moving & ~trial.lost & np.where(alone, trial.gained > -plan.noise, falls)
         if not passed.any():
             return passed
         slope_x, slope_y = self._f.gradients()
@@ -412,8 +410,8 @@ class Newton(DirectStepper):
         new_y = self._y.mapping_norm(trial.y, -slope_y)
         before = self._held_norm(state["y"], state["slope_y"], state["norm_y"])
         after = self._held_norm(trial.y, slope_y, new_y)
-        before = np.where(trial.alone, before, np.maximum(before, state["norm_x"]))
-        lower = np.where(trial.alone, after, np.maximum(after, new_x)) < _CLEAR * before
+        before = np.where(alone, before, np.maximum(before, state["norm_x"]))
+        lower = np.where(alone, after, np.maximum(after, new_x)) < _CLEAR * before
         accepted: Mask = passed & finite & (~is_blurred | lower)
         changes = (
             (trial.x, state["x"]),
@@ -433,31 +431,29 @@ class Newton(DirectStepper):
             self._learn(*learned)
         return accepted
 
-    def _resize(
-        self,
-        trial: _Trial,
-        accepted: Mask,
-        moving: Mask,
-        length: Array,
-        promised: Array,
-        reached: Array,
-        noise: Array,
-    ) -> None:
-        """Change the trust regions."""
-        state, failed = self._state, moving & ~accepted
-        radius = state["radius_x"]
+    def _resize(self, plan: _Plan, trial: _Trial, accepted: Mask) -> None:
+        """Change the trust regions and the counts after a trial."""
+        state, alone, promised = self._state, plan.alone, plan.promised
+        failed = plan.moving & ~accepted
+        radius, length = state["radius_x"], norm(plan.d)
+        reached = plan.gap - trial.gained - trial.gap
         wider = accepted & (reached >= _GOOD * promised) & (length >= 0.5 * radius)
-        poor = accepted & (reached < _POOR * promised) & (promised > noise)
+        poor = accepted & (reached < _POOR * promised) & (promised > plan.noise)
         new = np.where(wider, _WIDER * radius, np.where(poor, 0.5 * length, radius))
         # Where f cannot tell, the Hessian is to blame.
-        failed &= (promised > noise) | state["is_exact"]
-        new = np.where(failed, np.where(length > 0.0, length, radius) / _SHRINK, new)
-        state["radius_x"] = np.where(moving & ~trial.alone, new, radius)
-        keep = accepted | (moving & trial.alone)
+        wrong = failed & ((promised > plan.noise) | state["is_exact"])
+        new = np.where(wrong, np.where(length > 0.0, length, radius) / _SHRINK, new)
+        state["radius_x"] = np.where(plan.moving & ~alone, new, radius)
+        keep = accepted | (plan.moving & alone)
         state["radius_y"] = np.where(keep, trial.radius_y, state["radius_y"])
         # Whether f is NaN or Inf a little farther: so it is until a step gets far again.
-        far = accepted & ~trial.alone & (length > norm(state["x"]))
-        state["infinite"] = (state["infinite"] & ~far) | (moving & ~np.isfinite(trial.value))
+        far = accepted & ~alone & (length > norm(state["x"]))
+        state["infinite"] = (state["infinite"] & ~far) | (plan.moving & ~np.isfinite(trial.value))
+        more = np.where(alone & accepted, state["failures"], 0.0)
+        state["failures"] = np.where(failed, state["failures"] + 1.0, more)
+        worthless = plan.moving & (trial.lost | (trial.unfinished & ~alone))
+        price = state["price"] + trial.price + accepted
+        state["price"] = np.where(worthless, math.inf, price)
 
     def _learn(self, moved_x: Array, moved_y: Array, changed_x: Array, changed_y: Array) -> None:
         """Update the Hessians by steps and changes of the gradients; no step changes nothing.
@@ -494,18 +490,17 @@ class Newton(DirectStepper):
         return solve_many(face.system(c, length), length[:, None, None] * face.along(f_yx))
 
     def _look(
-        self, moving: Mask, accepted: Mask, is_concave: Mask, is_blurred: Mask, trial: _Trial
+        self, plan: _Plan, trial: _Trial, accepted: Mask, is_concave: Mask, is_blurred: Mask
     ) -> None:
         """Find the rows that get no further, and say why."""
-        state = self._state
+        state, moving = self._state, plan.moving
         norm_y = norm(state["y"])
-        upwards = moving & ~is_concave
-        at_rest = state["is_exact"] & is_blurred & ~accepted
-        up = upwards & (norm_y > _UPWARDS * state["start_y"])
-        self._give_up(up, "f curves upwards in y", "curves up")
+        upwards = moving & ~is_concave & (norm_y > _UPWARDS * state["start_y"])
+        self._give_up(upwards, "f curves upwards in y", "curves up")
         far = moving & (norm_y > _FAR * state["start_y"])
         self._give_up(far, "y runs away", "runs away")
-        blurred = moving & at_rest
+        limited = ~plan.alone & (norm(plan.d) >= 0.5 * state["radius_x"])
+        blurred = moving & state["is_exact"] & is_blurred & ~limited & ~accepted
         # The problem with this center is solved as far as rounding allows: take the next one.
         due = blurred & (state["prox"] > _LEAST_PROX) & (state["y"] != state["center"]).any(1)
         state["center"] = np.where(due[:, None], state["y"], state["center"])
@@ -516,7 +511,7 @@ class Newton(DirectStepper):
         stuck = moving & (state["failures"] >= _STUCK)
         # y may have no maximum that x can follow: hold it by a proximal term.
         away = norm_y > _AWAY * state["reach_y"]
-        endless = trial.alone & trial.unfinished & is_concave & away
+        endless = plan.alone & trial.unfinished & is_concave & away
         hold = moving & (stuck | endless) & (state["prox"] == 0.0)
         stuck &= ~hold
         if hold.any():
