@@ -304,7 +304,11 @@ class Stepper(Counted, ABC):
         grad_sq = self._norm(self._grads(player))
         largest = torch.finfo(self._players[player][0].dtype).max
         in_range = grad_sq <= largest
-        finite: Flag = all_finite(value if self.rowwise else value.item()) and all_true(in_range)
+        finite: Flag
+        if self.rowwise:
+            finite = all_finite(value) and all_true(in_range)
+        else:  # Python numbers, which launch no kernel
+            finite = math.isfinite(value.item()) and bool(in_range)
         if not finite:
             if self.rowwise:
                 finite = value.isfinite() & in_range
