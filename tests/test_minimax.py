@@ -274,3 +274,20 @@ def test_ill_conditioned_quadratics_are_solved(kappa: float, seed: int) -> None:
     assert result.status is Status.CONVERGED
     assert max(float(norm) for norm in problem.stationarity(result.x, result.y)) <= 1e-6
     assert result.total_calls <= 3000
+
+
+def test_noise_is_added_to_gradients_only() -> None:
+    values = []
+    result = minimax(
+        lambda x, y: (x - 1000) ** 2 - y**2,
+        *(1000.0, 0.0),
+        **{"noise": 1.0, "tol": 1.0, "max_calls": 20},
+        callback=lambda info: values.append(float(info.value)) and None,
+    )
+    assert max(map(abs, values)) < 100
+    assert result.kind != "unknown"
+
+
+def test_an_interruption_at_a_minimum_in_y_is_no_success() -> None:
+    result = minimax(lambda x, y: x**2 + y**2, 0.0, 0.0, callback=lambda info: True)
+    assert not result.success

@@ -141,6 +141,45 @@ def test_the_duality_gap_of_a_matrix_game_is_zero() -> None:
     assert abs(result.duality_gap) <= 1e-5
 
 
+@pytest.mark.parametrize(
+    "y_set",
+    [
+        sets.Simplex(per_sample=True),
+        sets.Simplex(torch.tensor([1.0, 2.0]), per_sample=True),
+        sets.Product([sets.Simplex(per_sample=True)]),
+        sets.L2Ball(0.4, per_sample=True),
+        sets.L1Ball(0.4, per_sample=True),
+    ],
+    ids=str,
+)
+def test_samples_have_their_own_sets_without_rows(y_set: sets.Set) -> None:
+    slopes = torch.randn(2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+
+    def solve(weight: Tensor, **options: Any) -> Any:
+        def fun(x: Tensor, y: Tensor) -> Tensor:
+            gain = (y * (slopes * x.sum() + 0.3)).sum()
+            return (x - weight) @ (x - weight) + gain - (1 + weight / 9) * (y * y).sum() / 2
+
+        return minimax(fun, [0.5], np.full((2, 3), 0.3), y_set=y_set, tol=1e-8, **options)
+
+    weight = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)
+    result = solve(weight, differentiable=True)
+    assert result.success and result.kind == "strict local minimax"
+    (slope,) = torch.autograd.grad(result.x[0] + result.y[0, 1], weight)
+    up, down = (solve(torch.tensor(0.7 + h, dtype=DOUBLE)) for h in (1e-3, -1e-3))
+    difference = (up.x[0] + up.y[0, 1] - down.x[0] - down.y[0, 1]) / 2e-3
+    assert slope.item() == pytest.approx(float(difference), abs=1e-4)
+
+
+def test_both_players_may_have_the_same_set() -> None:
+    one, start = sets.Product([sets.Box(-1.0, 1.0)]), [np.ones(2)]
+    result = minimax(
+        *(lambda x, y: x[0] @ x[0] + x[0] @ y[0] - y[0] @ y[0], start, start),
+        **{"x_set": one, "y_set": one},
+    )
+    assert result.success
+
+
 # Derivatives.
 
 

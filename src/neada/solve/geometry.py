@@ -185,7 +185,7 @@ class Side:
         return self._project(np.where(np.isfinite(point), point, 0.0))
 
     def nearest(self, point: Array) -> Array:
-        """The nearest points of the set that the player's dtype has."""
+        """The projection, rounded to the player's dtype."""
         inside = self.project(point)
         dtype = self.params[0].dtype
         if dtype == torch.float64:
@@ -195,7 +195,7 @@ class Side:
 
     def _project(self, point: Array) -> Array:
         assert self.home is not None
-        if isinstance(self.home, Simplex):
+        if isinstance(self.home, Simplex) and self._is_one_row(self.home):
             return onto_simplex(point, np.asarray(self.home.total).reshape(-1, 1))
         return self.read(self.home.project(self.split(point)))
 
@@ -232,6 +232,8 @@ class Side:
 
     def _derivative(self, home: Set, point: Array, here: Array, part: slice) -> Array:
         """The derivative of the projection of some coordinates, which have this set."""
+        if not (home.elementwise or self._is_one_row(home)):
+            return self._differences(point, here, part)
         out = point[:, part] - here[:, part]
         identity = np.eye(out.shape[1])
         distance = norm(out)[:, None]
@@ -256,6 +258,10 @@ class Side:
             radius = np.asarray(home.radius).reshape(-1, 1)
             derivative *= (radius / np.maximum(radius + distance, 1e-300))[:, :, None]
         return derivative
+
+    def _is_one_row(self, home: Set) -> bool:
+        """Whether the set constrains rows of this player as a whole, not parts of them."""
+        return self.num_rows > 1 or not home.per_sample
 
     def _differences(self, point: Array, here: Array, part: slice) -> Array:
         """The same for any set, by finite differences."""
@@ -284,9 +290,10 @@ def onto_simplex(point: Array, total: Array) -> Array:
 
 
 def trust_region(gradient: Array, hessian: Array, radius: Array) -> Array:
-    r"""The exact minimizer of :math:`g \cdot p + p \cdot Hp/2` over :math:`|p| \le` radius.
+    r"""The minimizer of :math:`g \cdot p + p \cdot Hp/2` over :math:`|p| \le` radius.
 
-    By an eigendecomposition and Newton's method for the multiplier (More & Sorensen 1983).
+    By an eigendecomposition and Newton's method for the multiplier (More & Sorensen 1983), which
+    ends when the length is that of the radius to one percent.
 
     Args:
         gradient: g.

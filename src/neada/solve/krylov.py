@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neada.solve.geometry import Array, Mask, Side, dot, norm
-from neada.solve.newton import Newton
+from neada.solve.newton import DOUBT, Newton
 
 __all__ = ["KrylovModel", "NewtonKrylov"]
 
@@ -222,8 +222,8 @@ class NewtonKrylov(Newton):
         self._move_centers(moving, np.zeros(1))
 
     def _refresh_hessian(self, moving: Mask) -> None:
-        """Products are always exact, unless f has no second derivatives."""
+        """Use differences of gradients after several failed steps; else products are exact."""
         self._state["is_exact"] = np.ones(1, dtype=bool)
-        if not self._is_checked and self._state["failures"][0] >= 4.0:
+        if not self._is_checked and self._state["failures"][0] >= DOUBT:
             self._is_checked = True
             self._f.are_second = False

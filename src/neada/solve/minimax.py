@@ -58,7 +58,7 @@ def minimax(
         x_set: The constraint set of x: one set, joint over all its tensors, or a list or dict in
             the form of `x0` with a set or None for each tensor.
         y_set: The constraint set of y.
-        tol: The tolerance of the norms of the x gradient and of y's gradient mapping.
+        tol: The tolerance of the norms of both gradient mappings (without sets, of the gradients).
         max_calls: Gradients and values that may be evaluated, including inner loops but not the
             check of the result.
         noise: None if f is deterministic. A number adds Gaussian noise of that standard deviation
@@ -71,7 +71,7 @@ def minimax(
             row that fails does not affect the others.
         differentiable: Return x and y as tensors with implicit gradients with respect to the
             tensors that f closes over, where the solution is regular; needs second derivatives of f
-            and a player small enough for a dense Hessian. Without success they have no gradients.
+            and at most 1000 coordinates. Without success they have no gradients.
         options: Arguments of the method: ``{"lr_x": 0.1}``.
 
     Returns:

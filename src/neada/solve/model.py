@@ -88,7 +88,8 @@ class Model:
 
     Attributes:
         concavity: C, which may be indefinite.
-        definite: C, or a definite matrix that replaces it outside of the face of y.
+        definite: C, lifted to be definite outside of the face of y; the identity where it is not
+            definite in the face.
         is_concave: Whether C is definite in the face of y.
     """
 
@@ -245,7 +246,7 @@ def least_curvature(matrix: Array, floor: Array) -> Array:
 
 
 def definite_update(matrix: Array, moved: Array, changed: Array) -> Array:
-    """Map the step so: by BFGS where that stays definite, else by the least change (Powell)."""
+    """Make a matrix map `moved` to `changed`: by BFGS, or by the least change (Powell)."""
     image = times(matrix, moved)
     bend, along = dot(moved, image)[:, None, None], dot(moved, changed)[:, None, None]
     size = np.maximum(dot(moved, moved), 1e-300)[:, None, None]

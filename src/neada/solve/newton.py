@@ -30,28 +30,28 @@ from neada.steppers.base import Closure, Step
 from neada.steppers.direct import DirectStepper
 from neada.tensors import raise_non_finite
 
-__all__ = ["Newton"]
+__all__ = ["DOUBT", "Newton"]
 
 _SHORT = 0.1  # the bracket is short if it is at most this share of the promised decrease
 _ENOUGH = 0.05  # share of the promised decrease that a step has to reach
 _POOR, _GOOD = 0.25, 0.75  # shares below and above which a trust region changes
 _WIDER, _SHRINK = 2.5, 4.0  # factors of a trust region after a step that was good, or failed
 _MOST_RISES = 50  # evaluations of y at one trial of x
-_MOST_ALONE = 3  # evaluations of y between two models
+_MOST_ALONE = 3  # evaluations of y after the first between two models
 _INSIDE = 0.9  # share of a step to the border of a set, if f is infinite there
 _FLAT = 1e-9  # a smaller curvature, relative to that along the coordinates, may be rounding
 _PROX = 0.1  # the first proximal weight as a share of the Hessian's norm
 _SHRINK_PROX = 0.1  # of the proximal weight, unless its centers converge at that rate
 _LEAST_PROX = 1e-12  # as a share of the Hessian's norm, where rounding would take over
-_AWAY = 1e2  # if y goes this many times farther out than at the start, the Hessian is computed
+_AWAY = 1e2  # if y goes this many times farther out than expected, the model of it is wrong
 _FAR = 1e9  # y runs away if it is this many times farther out than at the start
 _UPWARDS = 1e3  # where f curves upwards in y that far out, y has no maximum
-_DIGIT = 0.3  # what the worth of a Hessian must gain
+_GAIN = 0.3  # the norm has to fall to this share, or a new Hessian is due
 _WORTH = 16  # calls that an exact Hessian is worth at most: batched products take that long
-_DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
+DOUBT = 4  # steps in a row that fail before the Hessian is computed again, and then compared
 _STUCK = 25  # steps in a row that fail: the trust region is down by the precision
 _CLEAR = 0.9  # a norm that falls by less may do so by rounding
-_COARSE = 1e4  # the same for a norm that no step lowers, instead of a kink
+_COARSE = 1e4  # a norm below this many rounding errors ends as "rounding", not as "stalled"
 _ROUNDING = 10.0  # rounding errors of f in units of the precision and of the size of its terms
 
 
@@ -126,12 +126,12 @@ class Newton(DirectStepper):
 
     with the gradient g and the Hessian S of the maximum over y, and :math:`\rho = 0` where f is
     strongly concave in y. Sets are handled by Newton steps in the face that the projected gradient
-    reaches. Hessians are updated by secants while that gains a digit for the price of a Hessian.
+    reaches. Hessians are updated by secants, and computed again where updates gain too little.
 
     Required problem constants: none.
 
-    Guarantees: an accepted step lowers :math:`\Phi`, plus the proximal term, as far as its bracket
-    shows; a point that is accepted again and again is a stationary one if f is smooth.
+    Guarantees: none is proven. A step of x is accepted only if the upper end of the bracket of
+    :math:`\Phi` does not rise, up to rounding.
 
     Args:
         x: The tensors that are minimized over.
@@ -197,11 +197,14 @@ class Newton(DirectStepper):
     def state_dict(self) -> dict[str, Any]:
         """Counters, and where every row is and what is known there."""
         arrays = {name: torch.from_numpy(array.copy()) for name, array in self._state.items()}
-        return {**super().state_dict(), "rows": arrays}
+        known = {"is_checked": self._is_checked, "are_second": self._f.are_second}
+        return {**super().state_dict(), "rows": arrays, **known}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a saved state; the players must be where they were when it was saved."""
         super().load_state_dict(state_dict)
+        self._is_checked = state_dict["is_checked"]
+        self._f.are_second = state_dict["are_second"]
         rows = copy.deepcopy(state_dict["rows"])
         self._state = {name: tensor.numpy() for name, tensor in rows.items()}
 
@@ -252,9 +255,8 @@ class Newton(DirectStepper):
             "slope_x": np.where(finite[:, None], slope_x, 0.0),
             "slope_y": np.where(finite[:, None], slope_y, 0.0),
             "hessian": self._first_hessian(slope_x, slope_y),
-            "is_exact": zeros > 0.0,  # whether the Hessian is that of f here
+            "is_exact": zeros > 0.0,  # whether the Hessian was computed here
             "price": zeros.copy(),  # calls since the last exact Hessian, or the start
-            "norm_then": zeros.copy(),  # the larger norm there
             "radius_x": 1.0 + norm(x),
             "radius_y": 1.0 + norm(y),
             "failures": zeros.copy(),  # steps in a row
@@ -268,7 +270,7 @@ class Newton(DirectStepper):
         }
         self._state["norm_x"] = self._x.mapping_norm(x, self._state["slope_x"])
         self._state["norm_y"] = self._y.mapping_norm(y, -self._state["slope_y"])
-        self._state["norm_then"] = self._larger_norm()
+        self._state["norm_then"] = self._larger_norm()  # where the price was zero
 
     def _first_hessian(self, slope_x: Array, slope_y: Array) -> Array:
         """One by which a Newton step is a unit gradient step; the updates learn the rest."""
@@ -295,7 +297,7 @@ class Newton(DirectStepper):
         is_blurred = np.where(plan.alone, trial.gained, plan.promised) <= plan.noise
         accepted = self._accept(plan, trial, is_blurred)
         self._resize(plan, trial, accepted)
-        self._look(plan, trial, accepted, model.is_concave, is_blurred)
+        self._end_hopeless(plan, trial, accepted, model.is_concave, is_blurred)
         return accepted
 
     def _model(self) -> Any:
@@ -341,7 +343,7 @@ class Newton(DirectStepper):
             ahead = np.where(alone[:, None], rise, ahead)
         ahead = self._y.nearest(y + ahead)
         pending, price, lost = plan.moving.copy(), np.zeros(len(x)), np.zeros_like(alone)
-        learns = self._has_matrix & ~state["is_exact"]
+        learns = ~state["is_exact"]
         for k in range(_MOST_RISES):
             price = price + pending
             found, new_slope = self._f.at(x, ahead)
@@ -379,8 +381,6 @@ class Newton(DirectStepper):
                 x = np.where(back, self._x.nearest(state["x"] + _INSIDE * (x - state["x"])), x)
                 nearer = self._y.nearest(state["y"] + _INSIDE * plan.s)
                 ahead = np.where(back, nearer, ahead)
-        if not np.array_equal(ahead, y):
-            self._f.at(x, y)
         self._keep_concavity(model, learns)
         without = value + (value - self._with_prox(value, y))
         unfinished = np.where(alone, ~(gap <= goal), pending)
@@ -403,6 +403,8 @@ class Newton(DirectStepper):
         passed = plan.moving & ~trial.lost & np.where(alone, trial.gained > -plan.noise, falls)
         if not passed.any():
             return passed
+        if not np.array_equal(self._f.point[1], trial.y):  # y has gone back
+            self._f.at(trial.x, trial.y)
         slope_x, slope_y = self._f.gradients()
         finite = np.isfinite(trial.value + slope_x.sum(1) + slope_y.sum(1))
         # Where f cannot tell any more, a step has to lower the norm of who moves.
@@ -440,7 +442,7 @@ class Newton(DirectStepper):
         wider = accepted & (reached >= _GOOD * promised) & (length >= 0.5 * radius)
         poor = accepted & (reached < _POOR * promised) & (promised > plan.noise)
         new = np.where(wider, _WIDER * radius, np.where(poor, 0.5 * length, radius))
-        # Where f cannot tell, the Hessian is to blame.
+        # Below the rounding of f a new Hessian is needed, not a shorter step.
         wrong = failed & ((promised > plan.noise) | state["is_exact"])
         new = np.where(wrong, np.where(length > 0.0, length, radius) / _SHRINK, new)
         state["radius_x"] = np.where(plan.moving & ~alone, new, radius)
@@ -489,7 +491,7 @@ class Newton(DirectStepper):
         face = self._y.face(state["y"] + length[:, None] * b)
         return solve_many(face.system(c, length), length[:, None, None] * face.along(f_yx))
 
-    def _look(
+    def _end_hopeless(
         self, plan: _Plan, trial: _Trial, accepted: Mask, is_concave: Mask, is_blurred: Mask
     ) -> None:
         """Find the rows that get no further, and say why."""
@@ -502,7 +504,10 @@ class Newton(DirectStepper):
         limited = ~plan.alone & (norm(plan.d) >= 0.5 * state["radius_x"])
         blurred = moving & state["is_exact"] & is_blurred & ~limited & ~accepted
         # The problem with this center is solved as far as rounding allows: take the next one.
-        due = blurred & (state["prox"] > _LEAST_PROX) & (state["y"] != state["center"]).any(1)
+        size = np.linalg.norm(state["hessian"], axis=(1, 2))
+        due = (
+            blurred & (state["prox"] > _LEAST_PROX * size) & (state["y"] != state["center"]).any(1)
+        )
         state["center"] = np.where(due[:, None], state["y"], state["center"])
         state["prox"] = np.where(due, _SHRINK_PROX * state["prox"], state["prox"])
         blurred &= ~due
@@ -639,7 +644,7 @@ class Newton(DirectStepper):
         """Whether the norms may be due to rounding."""
         state = self._state
         if not self._has_matrix:
-            return self._larger_norm() <= math.inf
+            return np.ones(1, dtype=bool)
         point = np.abs(np.concatenate([state["x"], state["y"]], 1))
         terms = norm(times(np.abs(state["hessian"]), point))
         coarse: Mask = self._larger_norm() <= _COARSE * self._eps * terms
@@ -652,14 +657,14 @@ class Newton(DirectStepper):
         now = self._larger_norm()
         worth = min(price, _WORTH) if self._updates else 0
         due = state["price"] >= worth
-        gains = due & (now <= _DIGIT * state["norm_then"]) & (worth > 0)
-        failing = state["failures"] >= _DOUBT
+        gains = due & (now <= _GAIN * state["norm_then"]) & (worth > 0)
+        failing = state["failures"] >= DOUBT
         stale = moving & ~state["is_exact"] & ((due & ~gains) | failing)
         state["price"] = np.where(gains, 0.0, state["price"])
         state["norm_then"] = np.where(gains, now, state["norm_then"])
         if not self._is_checked and (failing & state["is_exact"]).any():
             self._is_checked = True
-            self._f.doubt(state["hessian"])
+            self._f.doubt(state["x"], state["y"], state["hessian"])
             stale |= moving & (not self._f.are_second)
         limit = self.counters.max_calls
         if not stale.any() or (limit is not None and self.counters.total_calls + price + 2 > limit):

@@ -5,13 +5,13 @@ Numbers about the rows are tensors with one entry per row. Without `rowwise` the
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_unflatten
 
 from neada import tensors
 from neada.inner import BudgetExhausted, NoProgress
@@ -93,7 +93,10 @@ class Solve:
         self.failed = torch.zeros(num_rows, dtype=torch.bool, device=self.device)
         self.ended: list[Status | None] = [None] * num_rows
         self.start = self.snapshot()
-        self.joint_sets = _joint_sets(self.leaves, stepper.sets("x") + stepper.sets("y"))
+        self.joint_sets = [
+            *_joint_sets(self.leaves, stepper.sets("x")),
+            *_joint_sets(self.leaves, stepper.sets("y")),
+        ]
         self.start_size = self.reach()
         self.verdict = Verdict.unknown(num_rows)
 
@@ -157,14 +160,12 @@ class Solve:
     def closure(self) -> Tensor:
         """The objective at the current point, with the requested noise in its gradients."""
         tensors.drop_cached_casts()
-        x = tree_unflatten(self.x.leaves, self.x.spec)
-        y = tree_unflatten(self.y.leaves, self.y.spec)
-        value = self.fun(x, y)
+        value = self.fun(self.x.for_fun(), self.y.for_fun())
         if self.noise_std == 0.0 or not torch.is_grad_enabled():
             return value
         for leaf in self.leaves:
             xi = torch.empty_like(leaf, requires_grad=False).normal_(generator=self.generator)
-            product = self.noise_std * xi * leaf
+            product = self.noise_std * xi * (leaf - leaf.detach())
             value = value + (tensors.row_sums(product) if self.rowwise else product.sum())
         return value
 
@@ -273,18 +274,26 @@ class Solve:
     def judge(self) -> Verdict:
         """The second-order conditions where the players are."""
         groups = self.stepper.groups
-        return judge(self.closure, groups("x"), groups("y"), len(self.failed))
+        with self.without_noise():
+            return judge(self.closure, groups("x"), groups("y"), len(self.failed))
+
+    @contextmanager
+    def without_noise(self) -> Iterator[None]:
+        """Evaluate f without added noise."""
+        std, self.noise_std = self.noise_std, 0.0
+        try:
+            yield
+        finally:
+            self.noise_std = std
 
     def measure(self) -> tuple[Tensor, Tensor, Tensor]:
         """The value and both norms here by a new evaluation, without added noise."""
-        std, self.noise_std = self.noise_std, 0.0
         try:
-            at_x, at_y = self.stepper.evaluate(self.closure, within_budget=False)
+            with self.without_noise():
+                at_x, at_y = self.stepper.evaluate(self.closure, within_budget=False)
         except FloatingPointError:
             nan = torch.full_like(self.best_norm, math.nan)
             return nan, nan, nan
-        finally:
-            self.noise_std = std
         return self.numbers(at_x.value, at_x.mapping_sq, at_y.mapping_sq)
 
     # Failures.
@@ -338,7 +347,9 @@ class Solve:
         h = self.history
         if h.calls:
             norm_x, norm_y = np.max(h.grad_norm_x[-1]), np.max(h.grad_norm_y[-1])
-            sys.stderr.write(f"\r{h.calls[-1]} calls, |x| {norm_x:.2e}, |y| {norm_y:.2e}  ")
+            sys.stderr.write(
+                f"\r{h.calls[-1]} calls, |grad x| {norm_x:.2e}, |grad y| {norm_y:.2e}  "
+            )
 
     # The end.
 
@@ -361,24 +372,27 @@ class Solve:
         flags = torch.stack(
             [value.isfinite(), small, self.is_at_precision(norm), no_maximum, wrong], 1
         )
-        verdicts = [
-            _verdict(ended or status, *row)
+        statuses = [
+            _final_status(ended or status, *row)
             for ended, row in zip(self.ended, flags.tolist(), strict=True)
         ]
         success = [
-            verdict is Status.CONVERGED or (verdict is Status.INTERRUPTED and is_small)
-            for verdict, is_small in zip(verdicts, small.tolist(), strict=True)
+            status is Status.CONVERGED
+            or (status is Status.INTERRUPTED and is_small and not (upwards or contradicts))
+            for status, (_, is_small, _, upwards, contradicts) in zip(
+                statuses, flags.tolist(), strict=True
+            )
         ]
         if bool(wrong.any()):
             self.evidence = "the derivatives of f contradict its values: look for detach or no_grad"
         elif status is Status.STALLED and isinstance(self.stepper, Newton):
             self.evidence += "; f has a kink here, or rounding hides the decrease"
-        words = {verdict: verdict.value + self.advice(verdict) for verdict in set(verdicts)}
+        words = {ended: ended.value + self.advice(ended) for ended in set(statuses)}
         messages = [
-            words[verdict] + found.sentence(row, distance)
-            if verdict is Status.CONVERGED
-            else words[verdict]
-            for row, (verdict, distance) in enumerate(zip(verdicts, norm_x.tolist(), strict=True))
+            words[ended] + found.sentence(row, distance)
+            if ended is Status.CONVERGED
+            else words[ended]
+            for row, (ended, distance) in enumerate(zip(statuses, norm_x.tolist(), strict=True))
         ]
         kinds, curvature_x, curvature_y, condition = (
             part if self.rowwise else part[0].item()
@@ -395,7 +409,7 @@ class Solve:
             self.y.give_back(self.y.leaves),
             self.plain(value),
             np.array(success) if self.rowwise else success[0],
-            np.array(verdicts, dtype=object) if self.rowwise else verdicts[0],
+            np.array(statuses, dtype=object) if self.rowwise else statuses[0],
             messages if self.rowwise else messages[0],
             self.plain(norm_x),
             self.plain(norm_y),
@@ -462,7 +476,7 @@ def _larger_norm(value: Tensor, norm_x: Tensor, norm_y: Tensor) -> Tensor:
     return torch.where(value.isfinite(), torch.maximum(norm_x, norm_y), math.inf)
 
 
-def _verdict(
+def _final_status(
     ended: Status, finite: bool, small: bool, at_precision: bool, no_maximum: bool, wrong: bool
 ) -> Status:
     """The status of one row, from how it ended and what its point looks like."""
