@@ -198,3 +198,15 @@ def test_overflow_on_a_set_is_a_status() -> None:
         options={"lr_x": 1e3},
     )
     assert result.status in (Status.DIVERGED, Status.NON_FINITE)
+
+
+def test_many_rows_of_many_coordinates_need_no_matrices() -> None:
+    """Hessians of 1,000 rows with 400 coordinates would have 1.3 GB."""
+    x0 = torch.zeros(1000, 200, dtype=torch_float)
+    y0 = torch.ones(1000, 200, dtype=torch_float)
+
+    def fun(x: Tensor, y: Tensor) -> Tensor:
+        return (0.5 * (x - 1) ** 2 + 0.3 * x * y - 0.5 * y**2).sum(1)
+
+    result = minimax(fun, x0, y0, rowwise=True)
+    assert result.success.all() and set(result.kind) == {"unknown"}

@@ -15,7 +15,7 @@ from neada.scalars import Scalar
 from neada.sets import Set
 from neada.solve.krylov import NewtonKrylov
 from neada.solve.newton import Newton
-from neada.solve.verdict import LARGEST
+from neada.solve.verdict import fits
 from neada.steppers import Stepper
 
 __all__ = ["MethodInfo", "Players", "make_stepper", "methods", "remedy"]
@@ -164,11 +164,11 @@ def _method(name: str, required: _Required, description: str) -> Callable[[_Fact
 def _auto(players: Players) -> Stepper:
     if players.stochastic:
         return _neada_stochastic(players)
-    size = sum(p.numel() for p in players.x + players.y)
-    size //= len(players.x[0]) if players.rowwise else 1
+    num_rows = len(players.x[0]) if players.rowwise else 1
+    size = sum(p.numel() for p in players.x + players.y) // num_rows
     homes = (players.x_set, players.y_set)
     boxes = all(home is None or home.elementwise for home in homes)
-    if size <= LARGEST:
+    if fits(size, num_rows):
         return Newton(
             *(players.x, players.y, players.tol),
             x_set=players.x_set,

@@ -13,9 +13,10 @@ from neada.sets import Set
 from neada.solve.derivatives import confirms, hessian_of
 from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, solve_many, times
 
-__all__ = ["LARGEST", "Verdict", "derivatives_are_wrong", "duality_gap", "judge"]
+__all__ = ["LARGEST", "Verdict", "derivatives_are_wrong", "duality_gap", "fits", "judge"]
 
 LARGEST = 1000  # coordinates of both players for which a Hessian is computed
+_MOST_ENTRIES = 30_000_000  # of the Hessians of all rows: 240 MB, of which a few copies exist
 _TINY = 1e-150  # squares of smaller numbers underflow
 _CLEAR = 1e-10  # a curvature below this share of the largest may be rounding
 _NUDGE = 1e-6  # a point that moves this far stays in its face if its multipliers are not zero
@@ -59,6 +60,11 @@ class Verdict(NamedTuple):
         return cls(np.full(num_rows, "unknown", dtype="<U20"), nan, nan, nan, no, no)
 
 
+def fits(size: int, num_rows: int) -> bool:
+    """Whether Hessians of this many coordinates are computed for this many rows."""
+    return size <= LARGEST and num_rows * size**2 <= _MOST_ENTRIES
+
+
 @np.errstate(all="ignore")
 def judge(
     evaluate: Callable[[], Tensor], x_groups: Groups, y_groups: Groups, num_rows: int
@@ -75,7 +81,7 @@ def judge(
     y = [Side(params, home, num_rows) for params, home in y_groups]
     leaves = [param for side in (*x, *y) for param in side.params]
     n = sum(side.size for side in x)
-    if n + sum(side.size for side in y) > LARGEST:
+    if not fits(n + sum(side.size for side in y), num_rows):
         return Verdict.unknown(num_rows)
     value = evaluate()
     grads = torch.autograd.grad(
