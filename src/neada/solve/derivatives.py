@@ -76,7 +76,11 @@ class Derivatives:
                 return hessian_of(self.graph, self.leaves, self.x.num_rows)
             except RuntimeError:
                 self.are_second = False
-        return self._differences(x, y)
+        product, n = self._difference(x, y), self.x.size
+        rows = [np.tile(unit, (len(x), 1)) for unit in np.eye(n + self.y.size)]
+        columns = [np.concatenate(product(row[:, :n], row[:, n:]), 1) for row in rows]
+        hessian: Array = np.stack(columns, 2)
+        return 0.5 * (hessian + hessian.swapaxes(1, 2))
 
     def _be_at(self, x: Array, y: Array) -> None:
         """Evaluate f at a point, unless its graph is that of the last evaluation."""
@@ -127,14 +131,14 @@ class Derivatives:
 
     def _difference(self, x: Array, y: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
         """The same by differences of gradients."""
-        self.at(x, y)
+        self._be_at(x, y)
         start_x, start_y = self.gradients()
-        root = math.sqrt(torch.finfo(self.leaves[0].dtype).eps)
+        root = math.sqrt(torch.finfo(self.leaves[0].dtype).eps)  # of rounding against truncation
 
         def times(step_x: Array, step_y: Array) -> tuple[Array, Array]:
-            length = np.sqrt(dot(step_x, step_x) + dot(step_y, step_y))[:, None]
-            reach = 1.0 + np.sqrt(dot(x, x) + dot(y, y))[:, None]
-            size = root * reach / np.maximum(length, 1e-300)
+            length = np.maximum(np.sqrt(dot(step_x, step_x) + dot(step_y, step_y)), 1e-300)
+            along = np.abs(dot(x, step_x) + dot(y, step_y)) / length
+            size = (root * (1.0 + along) / length)[:, None]
             self.at(x + size * step_x, y + size * step_y)
             new_x, new_y = self.gradients()
             return (new_x - start_x) / size, (new_y - start_y) / size
@@ -147,22 +151,6 @@ class Derivatives:
         self.y.write(y)
         self.count("calls_hvp", 1)
         self.are_second = bool(confirms(self.evaluate, (self.x, self.y), hessian).all())
-
-    def _differences(self, x: Array, y: Array) -> Array:
-        """Hessians by differences of gradients."""
-        eps = torch.finfo(self.leaves[0].dtype).eps
-        self.at(x, y)
-        base = np.concatenate(self.gradients(), 1)
-        columns = []
-        for i in range(self.x.size + self.y.size):
-            point = np.concatenate([x, y], 1)
-            # The root of the precision balances rounding and truncation.
-            size = np.sqrt(eps) * (1.0 + np.abs(point[:, i]))
-            point[:, i] += size
-            self.at(point[:, : self.x.size], point[:, self.x.size :])
-            columns.append((np.concatenate(self.gradients(), 1) - base) / size[:, None])
-        hessian: Array = np.stack(columns, 2)
-        return 0.5 * (hessian + hessian.swapaxes(1, 2))
 
 
 def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Array) -> Mask:
