@@ -67,7 +67,7 @@ SUBJECTS: dict[Subject, str] = {
 }
 SCALE_WORDS: dict[Scale, str] = {
     "quick": (
-        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about two minutes on "
+        "fewer calls, seeds and problems, and 8x8 digits in place of MNIST: about one minute on "
         "two cores. Results can change with longer runs and more seeds."
     ),
     "standard": (
