@@ -291,3 +291,10 @@ def test_noise_is_added_to_gradients_only() -> None:
 def test_an_interruption_at_a_minimum_in_y_is_no_success() -> None:
     result = minimax(lambda x, y: x**2 + y**2, 0.0, 0.0, callback=lambda info: True)
     assert not result.success
+
+
+@pytest.mark.parametrize("strength", [0.01, 0.02, 0.03])
+def test_a_maximum_that_is_far_away_at_the_start_is_no_divergence(strength: float) -> None:
+    """The best y at the start is exp(1 / strength - 1), at the solution about 0.04."""
+    result = minimax(lambda x, y: x**2 / 2 + x * y - strength * y * y.log(), 1.0, 0.3)
+    assert result.success and result.total_calls < 1000

@@ -520,7 +520,9 @@ class Newton(DirectStepper):
         hold = moving & (stuck | endless) & (state["prox"] == 0.0)
         stuck &= ~hold
         if hold.any():
+            start = state["center"]  # where y was before it climbed
             self._hold(hold)
+            state["center"] = np.where((hold & endless)[:, None], start, state["center"])
         infinite = state["infinite"] & (shrunk | stuck)
         self._give_up(infinite, "f is not finite where a step leads", "not finite")
         shrunk |= blurred & ~self._is_coarse()
