@@ -161,7 +161,7 @@ def families(num: int) -> dict[str, Iterable[Case]]:
     }
 
 
-# One version, in a process of its own.
+# One version per process.
 
 
 def solve(case: Case) -> Any:

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from neada.solve.geometry import Array, Mask, Side, dot, norm, times
 
-__all__ = ["Derivatives", "confirms", "hessian_of"]
+__all__ = ["Derivatives", "confirms", "grad", "hessian_of"]
+
+grad = partial(torch.autograd.grad, allow_unused=True, materialize_grads=True)
+"""Gradients, which are zero for tensors that a value does not depend on."""
 
 _FEW = 64  # products that cost less one by one than the import of vmap, a third of a second
 _CHUNK = 128  # Hessian-vector products that are computed at once: a bound for the memory
@@ -57,14 +60,7 @@ class Derivatives:
 
     def _gradient(self, side: Side) -> Array:
         assert self.graph is not None
-        grads = torch.autograd.grad(
-            self.graph.sum(),
-            side.params,
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        return side.read(grads)
+        return side.read(grad(self.graph.sum(), side.params, retain_graph=True))
 
     def hessian(self, x: Array, y: Array) -> Array:
         """The Hessians at a point, by differences of gradients if f has no second derivatives."""
@@ -95,13 +91,7 @@ class Derivatives:
         if not self.are_second:
             return self._difference(x, y)
         assert self.graph is not None
-        grads = torch.autograd.grad(
-            self.graph.sum(),
-            self.leaves,
-            create_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
+        grads = grad(self.graph.sum(), self.leaves, create_graph=True)
         num_x = len(self.x.params)
 
         def times(step_x: Array, step_y: Array) -> tuple[Array, Array]:
@@ -115,13 +105,7 @@ class Derivatives:
             if not along:
                 return np.zeros_like(step_x), np.zeros_like(step_y)
             try:
-                found = torch.autograd.grad(
-                    torch.stack(along).sum(),
-                    self.leaves,
-                    retain_graph=True,
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
+                found = grad(torch.stack(along).sum(), self.leaves, retain_graph=True)
             except RuntimeError:  # an operation of f can be differentiated only once
                 self.are_second = False
                 return self._difference(x, y)(step_x, step_y)
@@ -173,10 +157,7 @@ def confirms(evaluate: Callable[[], Tensor], sides: Sequence[Side], hessian: Arr
             step = sign * root * random.standard_normal(start.shape) * (1.0 + np.abs(start))
             side.write(side.nearest(start + step))
             moved.append(side.read() - start)
-        grads = torch.autograd.grad(
-            evaluate().sum(), leaves, allow_unused=True, materialize_grads=True
-        )
-        parts = iter(grads)
+        parts = iter(grad(evaluate().sum(), leaves))
         gradients.append([side.read([next(parts) for _ in side.params]) for side in sides])
     for side, start in zip(sides, starts, strict=True):
         side.write(start)
@@ -199,20 +180,12 @@ def hessian_of(value: Tensor, leaves: list[Tensor], num_rows: int) -> Array:
     Raises:
         RuntimeError: An operation of f can be differentiated only once.
     """
-    grads = torch.autograd.grad(
-        value.sum(), leaves, create_graph=True, allow_unused=True, materialize_grads=True
-    )
+    grads = grad(value.sum(), leaves, create_graph=True)
     flat = torch.cat([g.reshape(num_rows, -1) for g in grads], 1)
     size = flat.shape[1]
     if not flat.requires_grad:
         return np.zeros((num_rows, size, size))
-    derivative = partial(
-        torch.autograd.grad,
-        inputs=leaves,
-        retain_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
+    derivative = partial(grad, inputs=leaves, retain_graph=True)
 
     def one_by_one() -> Tensor:
         columns = [derivative(flat[:, i].sum()) for i in range(size)]

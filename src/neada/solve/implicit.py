@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from neada.sets import Set
-from neada.solve.derivatives import hessian_of
+from neada.solve.derivatives import grad, hessian_of
 from neada.solve.geometry import Face, Side, solve_many
 
 __all__ = ["attach_gradients"]
@@ -33,9 +33,7 @@ def attach_gradients(
         RuntimeError: f has no second derivatives.
     """
     leaves, sides = x + y, (Side(x, x_set), Side(y, y_set))
-    slopes = torch.autograd.grad(
-        value, leaves, create_graph=True, allow_unused=True, materialize_grads=True
-    )
+    slopes = grad(value, leaves, create_graph=True)
     sign = np.repeat([1.0, -1.0], [side.size for side in sides])
     field = torch.cat([slope.reshape(-1) for slope in slopes]).double()
     field = field * torch.from_numpy(sign).to(field.device)

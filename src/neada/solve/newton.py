@@ -494,7 +494,7 @@ class Newton(DirectStepper):
     def _end_hopeless(
         self, plan: _Plan, trial: _Trial, accepted: Mask, is_concave: Mask, is_blurred: Mask
     ) -> None:
-        """Find the rows that get no further, and say why."""
+        """End the rows that get no further, and say why."""
         state, moving = self._state, plan.moving
         norm_y = norm(state["y"])
         upwards = moving & ~is_concave & (norm_y > _UPWARDS * state["start_y"])

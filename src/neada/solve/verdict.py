@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neada.sets import Set
-from neada.solve.derivatives import confirms, hessian_of
+from neada.solve.derivatives import confirms, grad, hessian_of
 from neada.solve.geometry import Array, Mask, Side, dot, norm, solve, solve_many, times
 
 __all__ = ["LARGEST", "Verdict", "derivatives_are_wrong", "duality_gap", "fits", "judge"]
@@ -84,9 +84,7 @@ def judge(
     if not fits(n + sum(side.size for side in y), num_rows):
         return Verdict.unknown(num_rows)
     value = evaluate()
-    grads = torch.autograd.grad(
-        value.sum(), leaves, retain_graph=True, allow_unused=True, materialize_grads=True
-    )
+    slopes = iter(grad(value.sum(), leaves, retain_graph=True))
     try:
         hessian = hessian_of(value, leaves, num_rows)
     except RuntimeError:
@@ -95,7 +93,6 @@ def judge(
     known &= confirms(evaluate, (*x, *y), hessian)
     hessian = np.where(known[:, None, None], hessian, 0.0)
     f_xx, f_yx, minus_f_yy = hessian[:, :n, :n], hessian[:, n:, :n], -hessian[:, n:, n:]
-    slopes = iter(grads)
     down_x = [-side.read([next(slopes) for _ in side.params]) for side in x]
     up_y = [side.read([next(slopes) for _ in side.params]) for side in y]
     eps = max(torch.finfo(leaf.dtype).eps for leaf in leaves)

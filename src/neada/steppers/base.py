@@ -44,7 +44,8 @@ class StepInfo(NamedTuple):
         calls_y: y gradients evaluated in this step.
         calls_value: Evaluations without a gradient in this step.
         inner_steps: Steps of y.
-        stop_reason: Why the inner loop stopped; empty without one.
+        stop_reason: Why the inner loop stopped, or the proximal weight of the default of `minimax`;
+            else empty.
         calls_hvp: Hessian-vector products in this step; each counts as four calls.
     """
 
